@@ -1,0 +1,51 @@
+# Everything runs in .venv; nothing outside it is touched but the model cache (~/.cache/slipstream).
+PYTHON ?= python3
+# On a machine without a GPU a CPU build of torch saves gigabytes:
+#   make setup PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PIP_FLAGS ?=
+BIN := .venv/bin
+READY := .venv/.ready
+SOURCES := protos kernels target_service draft_service gateway slipstream benchmarks
+# One thread a test process, and none that spins while it waits.
+export OMP_WAIT_POLICY := passive
+export KMP_BLOCKTIME := 0
+
+.PHONY: setup demo test test-slow check protos bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/slipstream fetch smollm2-135m
+	$(BIN)/slipstream demo
+
+test: setup check
+	$(BIN)/slipstream fetch smollm2-135m
+	$(BIN)/pytest -m "not slow"
+
+test-slow: setup
+	$(BIN)/slipstream fetch smollm2-135m
+	$(BIN)/pytest -m slow
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@if command -v buf >/dev/null; then buf lint && buf format -d --exit-code; \
+	 else echo "buf is not installed: protos are not linted"; fi
+
+protos: setup
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	  protos/*.proto
+
+bench: setup
+	$(BIN)/slipstream fetch smollm2-135m
+	$(BIN)/python -m benchmarks.round_overhead
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

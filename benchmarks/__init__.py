@@ -1,0 +1,1 @@
+"""Measurements of a running stack: JSON out, ratios within one run, medians and spread."""

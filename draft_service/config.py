@@ -1,0 +1,35 @@
+"""The draft service's settings: every field is a flag and an environment variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class DraftConfig(BaseSettings):
+    """The draft service: follows a target's taps and pushes draft trees."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SLIPSTREAM_DRAFT_",
+        frozen=True,
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_prog_name="python -m draft_service",
+        protected_namespaces=(),
+    )
+
+    target: str = Field("127.0.0.1:50051", description="address of the target service")
+    listen: str = Field("127.0.0.1:50052", description="address to serve gRPC on")
+    insecure: bool = Field(False, description="allow an address that other machines can reach")
+    drafter: list[str] = Field(
+        ["ngram"],
+        description="`ngram` or ID=DIRECTORY (EAGLE-3, safetensors); repeat it; first is default",
+    )
+    target_model: Path | None = Field(
+        None, description="the target's model directory, for drafters that share its embedding"
+    )
+    threads: int = Field(1, ge=1, description="threads for matrix products")
+    max_sessions: int = Field(64, ge=1, description="sessions followed at once")
+    log_level: str = Field("info", description="debug, info, warning or error")

@@ -1,0 +1,164 @@
+"""What config.json says about an EAGLE-3 drafter with a Llama layer.
+
+Every switch that changes the maths is read or refused; none is ignored. `max_position_embeddings`
+(often 2048) is no limit: positions are rotated as far as the target's context reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from draft_service.tap_layers import input_of_layer_ids
+from kernels.rotary import Rope
+
+ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM")
+
+# Switches of which one value only can be run. A field that is missing or null has that value.
+_ONLY: Mapping[str, Any] = {
+    "num_hidden_layers": 1,
+    "hidden_act": "silu",
+    "quantization_config": None,
+    # False wants the target's last hidden state after its norm, which is not among the taps.
+    "eagle_config.use_aux_hidden_state": True,
+    "eagle_config.use_mtp_layernorm": False,
+    "eagle_config.parallel_draft_step": 1,
+}
+
+
+@dataclass(frozen=True)
+class Eagle3Config:
+    """A drafter's sizes and switches."""
+
+    hidden_size: int
+    target_hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    draft_vocab_size: int
+    tap_layers: tuple[int, ...]
+    """Input-of-layer ids."""
+    rms_norm_eps: float
+    rope: Rope
+    bias: bool
+    """`fc` has a bias. Other biases are added if the checkpoint has them."""
+    tied_head: bool
+    fc_norm: bool
+    """Each tap is normed by itself (EAGLE-3.1)."""
+    norm_before_fc: bool
+    """All taps together are normed by one norm."""
+    norm_before_residual: bool
+    """The residual stream begins with the normed hidden state."""
+    norm_output: bool
+    """The next guess is fed the hidden state after the last norm (EAGLE-3.1), not before it."""
+    first_layer_norm: bool
+    """The token's embedding is normed."""
+    last_norm: bool
+    """There is a norm before the head."""
+
+    @property
+    def tapped_width(self) -> int:
+        """The width of a row of taps."""
+        return len(self.tap_layers) * self.target_hidden_size
+
+    @classmethod
+    def from_json(
+        cls,
+        config: Mapping[str, Any],
+        num_target_layers: int,
+        tap_layers: Sequence[int] | None = None,
+    ) -> Eagle3Config:
+        """Read a config.json. `tap_layers` (input-of-layer) overrides what it says about them.
+
+        Raises ValueError naming the field and its value if this drafter cannot be run.
+        """
+        _check_supported(config)
+        heads = _required(config, "num_attention_heads")
+        hidden_size = _required(config, "hidden_size")
+        head_dim = config.get("head_dim") or hidden_size // heads
+        vocab_size = _required(config, "vocab_size")
+        return cls(
+            hidden_size=hidden_size,
+            target_hidden_size=config.get("target_hidden_size") or hidden_size,
+            intermediate_size=_intermediate_size(config),
+            num_heads=heads,
+            num_kv_heads=config.get("num_key_value_heads") or heads,
+            head_dim=head_dim,
+            vocab_size=vocab_size,
+            draft_vocab_size=config.get("draft_vocab_size") or vocab_size,
+            tap_layers=_tap_layers(config, num_target_layers, tap_layers),
+            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+            rope=_rope(config, head_dim),
+            **_switches(config),
+        )
+
+
+def _switches(config: Mapping[str, Any]) -> dict[str, bool]:
+    nested = config.get("eagle_config") or {}
+    return {
+        "bias": bool(config.get("bias")),
+        "tied_head": bool(config.get("tie_word_embeddings")),
+        "fc_norm": bool(config.get("fc_norm") or config.get("use_aux_norm")),
+        "norm_before_fc": bool(config.get("norm_before_fc") or nested.get("norm_before_fc")),
+        "norm_before_residual": bool(config.get("norm_before_residual")),
+        "norm_output": bool(config.get("norm_output")),
+        "first_layer_norm": nested.get("use_input_layernorm_in_first_layer") is not False,
+        "last_norm": nested.get("use_last_layernorm") is not False,
+    }
+
+
+def _check_supported(config: Mapping[str, Any]) -> None:
+    architecture = (config.get("architectures") or ARCHITECTURES)[0]
+    if architecture not in ARCHITECTURES:
+        raise ValueError(
+            f"architecture {architecture!r} is no EAGLE-3 drafter with a Llama layer; "
+            f"known: {', '.join(ARCHITECTURES)}"
+        )
+    for name, only in _ONLY.items():
+        value = _field(config, name)
+        if value is not None and value != only:
+            raise ValueError(f"{name} is {value!r}, only {only!r} is supported")
+
+
+def _field(config: Mapping[str, Any], name: str) -> Any:
+    """Return a field, or one of eagle_config for a dotted name; None if there is none."""
+    section, _, key = name.rpartition(".")
+    return ((config.get(section) or {}) if section else config).get(key)
+
+
+def _required(config: Mapping[str, Any], name: str) -> int:
+    value = config.get(name)
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return value
+
+
+def _intermediate_size(config: Mapping[str, Any]) -> int:
+    """Return the width of the dense layer; Llama 4 configs name their experts' width as well."""
+    if config.get("intermediate_size_mlp"):
+        return _required(config, "intermediate_size_mlp")
+    return _required(config, "intermediate_size")
+
+
+def _tap_layers(
+    config: Mapping[str, Any], num_target_layers: int, override: Sequence[int] | None
+) -> tuple[int, ...]:
+    layers = input_of_layer_ids(config, num_target_layers, override)
+    stated = config.get("num_aux_hidden_states") or len(layers)
+    if stated != len(layers):
+        raise ValueError(f"num_aux_hidden_states is {stated}, but the tap layers are {layers}")
+    return layers
+
+
+def _rope(config: Mapping[str, Any], head_dim: int) -> Rope:
+    rope = Rope.from_config(config, head_dim)
+    try:
+        rope.frequencies()
+    except KeyError as missing:
+        raise ValueError(
+            f"rope scaling {rope.kind!r} needs {missing}, got {rope.scaling}"
+        ) from None
+    return rope

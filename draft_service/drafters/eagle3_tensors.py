@@ -1,0 +1,143 @@
+"""The tensors of an EAGLE-3 checkpoint: of the shape its config promises, or refused.
+
+A drafter whose tensors do not mean what its config says would still run, at accept length 1. So
+each tensor is checked against the sizes of config and target, and one left over is an error too.
+What a checkpoint leaves out, embedding or head, is the target's.
+
+Legend: V target's vocabulary, N drafter's vocabulary, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from draft_service.drafters.eagle3_config import Eagle3Config
+from draft_service.drafters.target_side import TargetSide
+from draft_service.weights import Weights, target_embedding, target_head
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+# Of use in training only, or a buffer that old exporters wrote out.
+_IGNORED = {"t2d", "midlayer.self_attn.rotary_emb.inv_freq"}
+
+
+class Eagle3Tensors:
+    """A checkpoint's tensors by name, checked and in the dtype of its `fc.weight`."""
+
+    def __init__(self, config: Eagle3Config, weights: Weights, target: TargetSide) -> None:
+        _check_target(config, target)
+        self.config = config
+        self._weights = weights
+        self._target = target
+        self._unused = set(weights) - _IGNORED
+        self.dtype = weights["fc.weight"].dtype
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        """Return a tensor. Raises ValueError if it is missing or has another shape."""
+        self._unused.discard(name)
+        return self._checked(name, self._weights[name], shape)
+
+    def bias(self, name: str, size: int) -> torch.Tensor | None:
+        """Return a linear layer's bias, or None if the checkpoint has none."""
+        return self.take(name, size) if name in self._weights else None
+
+    def fc(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return weight and bias of the layer that joins the taps."""
+        config = self.config
+        width = self._weights["fc.weight"].shape[-1]
+        if width != config.tapped_width:
+            raise ValueError(
+                f"fc.weight takes {width} inputs, but {len(config.tap_layers)} taps of target "
+                f"hidden size {config.target_hidden_size} make {config.tapped_width}"
+            )
+        weight = self.take("fc.weight", config.hidden_size, config.tapped_width)
+        if config.bias:
+            return weight, self.take("fc.bias", config.hidden_size)
+        return weight, self.bias("fc.bias", config.hidden_size)
+
+    def embedding(self) -> torch.Tensor:
+        """Return the embedding of the target's tokens, the target's own if none was shipped."""
+        shape = self.config.vocab_size, self.config.hidden_size
+        if "embed_tokens.weight" in self._weights:
+            return self.take("embed_tokens.weight", *shape)
+        return self._shared("embed_tokens.weight", target_embedding, shape)
+
+    def head(self) -> torch.Tensor:
+        """Return the output head. One that was not shipped is cut out of a whole vocabulary's."""
+        config = self.config
+        if "lm_head.weight" in self._weights:
+            return self.take("lm_head.weight", config.draft_vocab_size, config.hidden_size)
+        shape = config.vocab_size, config.hidden_size
+        tied = config.tied_head
+        head_VH = self.embedding() if tied else self._shared("lm_head.weight", target_head, shape)
+        ids_N = self.target_ids()
+        return head_VH if ids_N is None else head_VH[ids_N]
+
+    def target_ids(self) -> torch.Tensor | None:
+        """Return the target's id of each draft token; None if they are the same.
+
+        `d2t` holds offsets: draft token i is the target's token i + d2t[i].
+        """
+        config = self.config
+        if "d2t" not in self._weights:
+            if config.draft_vocab_size != config.vocab_size:
+                raise ValueError(
+                    f"draft_vocab_size is {config.draft_vocab_size}, vocab_size "
+                    f"{config.vocab_size}, but there is no d2t to map one to the other"
+                )
+            return None
+        self._unused.discard("d2t")
+        return _target_ids(self._weights["d2t"], config)
+
+    def check_all_used(self) -> None:
+        """Raise ValueError if tensors are left over."""
+        if self._unused:
+            raise ValueError(
+                f"the config has no use for these tensors of the checkpoint: {sorted(self._unused)}"
+            )
+
+    def _shared(
+        self, name: str, read: Callable[[Path], torch.Tensor], shape: tuple[int, ...]
+    ) -> torch.Tensor:
+        if self._target.model_dir is None:
+            raise ValueError(
+                f"the drafter has no {name} and shares its target's: "
+                "pass the target's model directory with --target-model"
+            )
+        return self._checked(f"the target's {name}", read(self._target.model_dir), shape)
+
+    def _checked(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected {list(shape)}")
+        if tensor.dtype not in _FLOATS:
+            raise ValueError(
+                f"{name} has dtype {tensor.dtype}, supported: {', '.join(map(str, _FLOATS))}"
+            )
+        return tensor.to(self.dtype)
+
+
+def _check_target(config: Eagle3Config, target: TargetSide) -> None:
+    for name, ours, theirs in (
+        ("vocab_size", config.vocab_size, target.vocab_size),
+        ("target_hidden_size", config.target_hidden_size, target.hidden_size),
+    ):
+        if ours != theirs:
+            raise ValueError(f"{name}: the drafter has {ours}, the target has {theirs}")
+
+
+def _target_ids(d2t_N: torch.Tensor, config: Eagle3Config) -> torch.Tensor:
+    if d2t_N.shape != (config.draft_vocab_size,):
+        raise ValueError(
+            f"d2t has shape {list(d2t_N.shape)}, but draft_vocab_size is {config.draft_vocab_size}"
+        )
+    ids_N = torch.arange(len(d2t_N)) + d2t_N.long()
+    outside = ((ids_N < 0) | (ids_N >= config.vocab_size)).nonzero().flatten().tolist()
+    if outside:
+        first = outside[0]
+        raise ValueError(
+            f"d2t maps draft token {first} to {int(ids_N[first])}, "
+            f"outside the target's vocabulary of {config.vocab_size}"
+        )
+    return ids_N

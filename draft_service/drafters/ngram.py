@@ -1,0 +1,72 @@
+"""Prompt lookup: what followed the last few tokens the last time they occurred in this session.
+
+Needs no taps, no weights and no time. Texts that copy (edits, summaries, code, loops) are drafted
+almost for free; others are not drafted at all. (Saxena, "Prompt lookup decoding", 2023.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from draft_service.drafters import Draft
+from protos.messages import Plan, SamplingParams
+from protos.pairing import Pairing
+
+_LENGTHS = (4, 3, 2)
+
+
+class NgramDrafter:
+    """Drafts by looking back."""
+
+    kind = "ngram"
+
+    def __init__(self, drafter_id: str, vocab_size: int) -> None:
+        self.drafter_id = drafter_id
+        self.pairing = Pairing(hidden_size=0, vocab_size=vocab_size, tap_layers=())
+
+    def follow(self, first_row: int) -> NgramFollower:
+        """Follow a session from anywhere: the tokens are all there is to know."""
+        del first_row
+        return NgramFollower()
+
+
+class NgramFollower:
+    """Where each n-gram of a session was last followed by something."""
+
+    def __init__(self) -> None:
+        self._next_position: dict[tuple[int, ...], int] = {}
+        self._indexed = 1
+
+    def extend(self, base_len: int, tokens: Sequence[int], taps_TX: torch.Tensor | None) -> None:
+        """Nothing to do: `draft` is given all tokens."""
+
+    def draft(self, tokens: Sequence[int], plan: Plan, sampling: SamplingParams) -> Draft:
+        """Copy on from the last place where the longest known n-gram at the end occurred."""
+        del sampling
+        self._index(tokens)
+        start = self._lookup(tokens)
+        if start is None:
+            return Draft()
+        # Copying may run into its own copy: that is how a loop goes on.
+        copied = list(tokens)
+        for offset in range(min(plan.steps, plan.draft_tokens - 1)):
+            copied.append(copied[start + offset])
+        drafted = tuple(copied[len(tokens) :])
+        return Draft(drafted, tuple(range(len(drafted))))
+
+    def _index(self, tokens: Sequence[int]) -> None:
+        """Note what follows each n-gram, but for those at the very end."""
+        for position in range(self._indexed, len(tokens)):
+            for length in _LENGTHS:
+                if length <= position:
+                    self._next_position[tuple(tokens[position - length : position])] = position
+        self._indexed = max(self._indexed, len(tokens))
+
+    def _lookup(self, tokens: Sequence[int]) -> int | None:
+        for length in _LENGTHS:
+            found = self._next_position.get(tuple(tokens[-length:]))
+            if found is not None and length <= len(tokens):
+                return found
+        return None

@@ -1,0 +1,106 @@
+"""The drafters of this replica: which fit the target, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from draft_service.drafters import Drafter
+from draft_service.drafters.eagle3 import Eagle3Drafter, TargetSide
+from draft_service.drafters.ngram import NgramDrafter
+from protos.messages import check_id
+from protos.pairing import Pairing, fingerprint
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class DrafterSpec:
+    """A drafter to load: `ngram`, or ID=DIRECTORY of an EAGLE-3 checkpoint."""
+
+    drafter_id: str
+    path: Path | None
+
+    @classmethod
+    def parse(cls, text: str) -> DrafterSpec:
+        drafter_id, separator, path = text.partition("=")
+        check_id("drafter", drafter_id)
+        if not separator and drafter_id != "ngram":
+            raise ValueError(f"drafter must be `ngram` or ID=DIRECTORY, got {text!r}")
+        return cls(drafter_id, Path(path) if separator else None)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A drafter that is ready, or the reason why it is refused."""
+
+    spec: DrafterSpec
+    drafter: Drafter | None
+    refusal: str = ""
+
+
+class DrafterRefusedError(Exception):
+    """The drafter does not fit the target."""
+
+
+class Registry:
+    """Drafters by id. The first one is the default."""
+
+    def __init__(self, specs: Sequence[DrafterSpec]) -> None:
+        if not specs:
+            raise ValueError("at least one drafter is needed, got none")
+        self._specs = tuple(specs)
+        self._registered: Mapping[str, Registered] = {}
+
+    @property
+    def default_id(self) -> str:
+        return self._specs[0].drafter_id
+
+    @property
+    def all(self) -> list[Registered]:
+        return list(self._registered.values())
+
+    def load(self, target: TargetSide, pairing: Pairing) -> None:
+        """Load every drafter for a target; one that does not fit is refused, not fatal."""
+        loaded = [_load(spec, target, pairing) for spec in self._specs]
+        self._registered = {entry.spec.drafter_id: entry for entry in loaded}
+
+    def get(self, drafter_id: str) -> Drafter:
+        """Return a drafter, the default for "". Raises KeyError or DrafterRefusedError."""
+        entry = self._registered[drafter_id or self.default_id]
+        if entry.drafter is None:
+            raise DrafterRefusedError(entry.refusal)
+        return entry.drafter
+
+
+def _load(spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Registered:
+    try:
+        drafter = _build(spec, target, pairing)
+        if mismatches := drafter.pairing.mismatches(pairing):
+            raise ValueError("; ".join(mismatches))
+    except (ValueError, OSError) as error:
+        log.error("drafter_refused", drafter_id=spec.drafter_id, reason=str(error))
+        return Registered(spec, None, str(error))
+    log.info("drafter_ready", drafter_id=spec.drafter_id, kind=drafter.kind)
+    return Registered(spec, drafter)
+
+
+def _build(spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Drafter:
+    if spec.path is None:
+        return NgramDrafter(spec.drafter_id, target.vocab_size)
+    if target.model_dir is not None:
+        _check_same_model(target.model_dir, pairing)
+    return Eagle3Drafter.load(spec.drafter_id, spec.path, target)
+
+
+def _check_same_model(model_dir: Path, pairing: Pairing) -> None:
+    """Weights borrowed from another model than the target's would only lower the accept length."""
+    ours = fingerprint(model_dir)
+    if ours != pairing.target_fingerprint:
+        raise ValueError(
+            f"target_model {model_dir} has fingerprint {ours}, "
+            f"the target serves {pairing.target_fingerprint}"
+        )

@@ -1,0 +1,122 @@
+"""Weights of a drafter, and those it shares with its target: safetensors only, memory-mapped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+# What exporters call the same tensor; the second name is the one used here.
+_DRAFTER_PREFIXES = (
+    ("layers.0.", "midlayer."),
+    ("aux_norm_low.", "fc_norm.0."),
+    ("aux_norm_mid.", "fc_norm.1."),
+    ("aux_norm_high.", "fc_norm.2."),
+)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return config.json of a directory. Raises ValueError that says what is missing."""
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{directory} is not a model directory: it has no config.json")
+    config: dict[str, Any] = json.loads(path.read_text())
+    return config
+
+
+class Weights:
+    """The tensors of a directory by name. A tensor is a view of its file until it is converted."""
+
+    def __init__(self, directory: Path, rename: Callable[[str], str] = str) -> None:
+        """Open every shard. `rename` maps a name in the files to the name used here."""
+        self._directory = directory
+        self._source_of: dict[str, tuple[Any, str]] = {}
+        for path in _shards(directory):
+            file = _open(path)
+            for stored_name in file.keys():  # noqa: SIM118
+                self._add(rename(stored_name), file, stored_name)
+
+    def _add(self, name: str, file: Any, stored_name: str) -> None:
+        if name in self._source_of:
+            twin = self._source_of[name][1]
+            raise ValueError(f"{self._directory} has {name!r} twice: {twin!r} and {stored_name!r}")
+        self._source_of[name] = file, stored_name
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._source_of
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._source_of)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """Return a tensor. Raises ValueError for a name that no shard has."""
+        if name not in self._source_of:
+            raise ValueError(f"{self._directory} has no tensor {name!r}")
+        file, stored_name = self._source_of[name]
+        tensor: torch.Tensor = file.get_tensor(stored_name)
+        return tensor
+
+
+def open_drafter(drafter_dir: Path) -> Weights:
+    """Open a drafter's weights; names are brought to one form (see `drafter_tensor_name`)."""
+    return Weights(drafter_dir, drafter_tensor_name)
+
+
+def drafter_tensor_name(name: str) -> str:
+    """Return the name of a drafter's tensor without the habits of its exporter.
+
+    `model.` is dropped, `layers.0.` is `midlayer.`, `aux_norm_low|mid|high` is `fc_norm.0|1|2`.
+    """
+    name = name.removeprefix("model.")
+    for theirs, ours in _DRAFTER_PREFIXES:
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name
+
+
+def target_embedding(model_dir: Path) -> torch.Tensor:
+    """Return the target's input embedding, [vocabulary, hidden]."""
+    return _open_target(model_dir)["model.embed_tokens.weight"]
+
+
+def target_head(model_dir: Path) -> torch.Tensor:
+    """Return the target's output head, [vocabulary, hidden]; its embedding if they are tied.
+
+    A head that is missing from an untied target is an error: half a download must not pass.
+    """
+    weights = _open_target(model_dir)
+    config = read_config(model_dir)
+    tied = config.get("text_config", config).get("tie_word_embeddings", False)
+    if tied and "lm_head.weight" not in weights:
+        return weights["model.embed_tokens.weight"]
+    return weights["lm_head.weight"]
+
+
+def _open_target(model_dir: Path) -> Weights:
+    """Open a target's weights. Models that also see keep their text part in `language_model.`."""
+    return Weights(model_dir, lambda name: name.removeprefix("language_model."))
+
+
+def _shards(directory: Path) -> list[Path]:
+    paths = sorted(directory.glob("*.safetensors"))
+    if paths:
+        return paths
+    for pattern in ("*.bin", "*.pt", "*.pth"):
+        for pickled in sorted(directory.glob(pattern)):
+            raise ValueError(
+                f"{pickled} is not read: only *.safetensors are, as a pickle can run code. "
+                "Convert it on a machine you can lose: safetensors.torch.save_file("
+                f"torch.load({pickled.name!r}, weights_only=True), 'model.safetensors')"
+            )
+    raise ValueError(f"{directory} has no *.safetensors")
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from error

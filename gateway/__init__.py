@@ -1,0 +1,1 @@
+"""The front of the service: text in, text out, and the rounds between target and drafter."""

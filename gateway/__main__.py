@@ -1,0 +1,70 @@
+"""`python -m gateway --model DIRECTORY`: answer clients through a target and draft services."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import structlog
+
+from gateway.chat_template import ChatTemplate
+from gateway.config import GatewayConfig
+from gateway.sampling_params import ModelText
+from gateway.server import GenerationServicer
+from gateway.tokenizer import Tokenizer
+from gateway.upstream import DraftReplicas
+from protos import gateway_pb2_grpc, serving, target_pb2, target_pb2_grpc
+
+log = structlog.get_logger()
+
+
+async def describe_target(stub: target_pb2_grpc.TargetServiceStub) -> target_pb2.GetTargetResponse:
+    """Wait for the target and return what it says of itself."""
+    while True:
+        try:
+            return await stub.GetTarget(target_pb2.GetTargetRequest())
+        except grpc.aio.AioRpcError as error:
+            log.warning("target_unreachable", reason=error.details())
+            await asyncio.sleep(1.0)
+
+
+async def load_text(config: GatewayConfig, stub: target_pb2_grpc.TargetServiceStub) -> ModelText:
+    """Load tokenizer and template. Raises ValueError if the target's model has others."""
+    tokenizer = Tokenizer.from_directory(config.model)
+    target = await describe_target(stub)
+    theirs = target.pairing.tokenizer_digest
+    if theirs and theirs != tokenizer.digest:
+        raise ValueError(
+            f"tokenizer.json in {config.model} has digest {tokenizer.digest}, the target "
+            f"{target.model_name} has {theirs}"
+        )
+    return ModelText(
+        tokenizer,
+        ChatTemplate.from_directory(config.model),
+        target.pairing.vocab_size,
+        target.max_context_len,
+    )
+
+
+async def main() -> None:
+    """Serve until a signal."""
+    config = GatewayConfig(_cli_parse_args=True)  # type: ignore[call-arg]
+    serving.configure_logging(config.log_level)
+    serving.check_listen_address(config.listen, insecure=config.insecure)
+    stub = target_pb2_grpc.TargetServiceStub(serving.open_channel(config.target))
+    text = await load_text(config, stub)
+    servicer = GenerationServicer(
+        config.model.resolve().name,
+        text,
+        stub,
+        DraftReplicas([serving.open_channel(address) for address in config.draft]),
+        deadline_s=config.draft_deadline_ms / 1000,
+        max_requests=config.max_requests,
+    )
+    server = serving.new_server()
+    gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
+    await serving.serve(server, config.listen, "gateway")
+
+
+if __name__ == "__main__":
+    serving.run(main)

@@ -1,0 +1,34 @@
+"""The gateway's settings: every field is a flag and an environment variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class GatewayConfig(BaseSettings):
+    """The gateway: text in, text out; drafts and verifies behind it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SLIPSTREAM_GATEWAY_",
+        frozen=True,
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_prog_name="python -m gateway",
+        protected_namespaces=(),
+    )
+
+    model: Path = Field(description="model directory: tokenizer.json and the chat template")
+    listen: str = Field("127.0.0.1:50050", description="address to serve gRPC on")
+    insecure: bool = Field(False, description="allow an address that other machines can reach")
+    target: str = Field("127.0.0.1:50051", description="address of the target service")
+    draft: list[str] = Field(
+        ["127.0.0.1:50052"], description="address of a draft service; repeat it for replicas"
+    )
+    draft_deadline_ms: float = Field(
+        50.0, gt=0, le=60_000, description="how long a round waits for a draft before it goes on"
+    )
+    max_requests: int = Field(64, ge=1, description="requests answered at once")
+    log_level: str = Field("info", description="debug, info, warning or error")

@@ -1,0 +1,177 @@
+"""One session's rounds: draft, verify, commit. What to send next, and how long to wait for a draft.
+
+Sans-I/O: takes events and the time, and says what to do, so every loss, delay and reordering is
+tested without a socket. A round never waits for a drafter beyond its deadline, and a drafter that
+keeps missing it is waited for ever more rarely.
+
+    verdict ──▶ committed ──poll──▶ tree arrived?          verify it
+                                    may still come in time? wait until the deadline
+                                    otherwise               verify the root alone
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.policy import Policy
+from protos.messages import DraftTimings, DraftTree, Verdict, VerifyTimings
+
+_MAX_ROUNDS_WITHOUT_WAITING = 64
+_FIRST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 5.0
+
+
+@dataclass
+class Statistics:
+    """What speculation did for one request. See SpeculationStats of gateway.proto."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    accepted_by_position: list[int] = field(default_factory=list)
+    missed: int = 0
+    drafter_id: str = ""
+    trouble: str = ""
+    verify: VerifyTimings = field(default_factory=VerifyTimings)
+    draft: DraftTimings = field(default_factory=DraftTimings)
+
+    @property
+    def accept_length(self) -> float:
+        """1 + accepted draft tokens / verify rounds; 1 before the first round."""
+        return 1 + self.accepted / max(self.rounds, 1)
+
+    def count(self, tree: DraftTree, accepted: int, timings: VerifyTimings) -> None:
+        """Add a round: what was verified, and how much of it became text."""
+        self.rounds += 1
+        self.drafted += tree.num_drafts
+        self.accepted += accepted
+        short = tree.num_drafts - len(self.accepted_by_position)
+        self.accepted_by_position.extend([0] * short)
+        for position in range(accepted):
+            self.accepted_by_position[position] += 1
+        self.verify += timings
+        self.draft += tree.timings
+
+
+@dataclass
+class Patience:
+    """In how many rounds from now a drafter is waited for again. Doubles with every miss."""
+
+    rounds_to_skip: int = 0
+    _next_skip: int = 1
+
+    def missed(self) -> None:
+        """The drafter let a deadline pass."""
+        self.rounds_to_skip = self._next_skip
+        self._next_skip = min(2 * self._next_skip, _MAX_ROUNDS_WITHOUT_WAITING)
+
+    def kept(self) -> None:
+        """A tree came in time."""
+        self.rounds_to_skip, self._next_skip = 0, 1
+
+
+class Rounds:
+    """The rounds of one session, from the prompt's verdict on."""
+
+    def __init__(
+        self, prompt: list[int], policy: Policy, *, vocab_size: int, deadline_s: float
+    ) -> None:
+        self.tokens = list(prompt)
+        self.statistics = Statistics()
+        self._policy = policy
+        self._vocab_size = vocab_size
+        self._deadline_s = deadline_s
+        self._patience = Patience()
+        self._drafter_open = False
+        self._pause_s = _FIRST_PAUSE_S
+        self._arrived: DraftTree | None = None
+        self._verifying: DraftTree | None = DraftTree.plain(len(prompt), prompt[-1])
+        self.committed_at = 0.0
+
+    @property
+    def committed_len(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def deadline(self) -> float:
+        """When to stop waiting for a draft, on the clock of the events' `now`."""
+        return self.committed_at + self._deadline_s
+
+    def on_verdict(self, verdict: Verdict, now: float) -> DraftTree:
+        """Commit a verdict's tokens. Returns the tree it was about.
+
+        Raises ValueError for a verdict about another state than ours.
+        """
+        tree = self._verifying
+        if tree is None or verdict.committed_len != self.committed_len:
+            raise ValueError(
+                f"a verdict for committed_len {verdict.committed_len} came at {self.committed_len}"
+            )
+        self.tokens.extend(verdict.tokens)
+        self._verifying = None
+        self.committed_at = now
+        return tree
+
+    def poll(self, now: float, remaining: int) -> DraftTree | None:
+        """Return the tree to verify now, or None to wait for a draft until the deadline.
+
+        `remaining` is how many more tokens the session may produce.
+        """
+        assert self._verifying is None, "one tree at a time"
+        arrived = self._take_arrived()
+        if arrived is not None:
+            self._patience.kept()
+            return self._send(self._policy.trim(arrived, remaining))
+        if self._worth_waiting() and now < self.deadline:
+            return None
+        self._miss()
+        return self._send(DraftTree.plain(self.committed_len, self.tokens[-1]))
+
+    def on_tree(self, tree: DraftTree) -> None:
+        """Keep a tree for this state or the next: a draft may overtake its verdict. Drop others."""
+        if tree.committed_len >= self.committed_len + (self._verifying is not None):
+            self._arrived = tree
+
+    def on_drafter_open(self, drafter_id: str) -> None:
+        """A drafter follows this session from now on."""
+        self._drafter_open = True
+        self._pause_s = _FIRST_PAUSE_S
+        self.statistics.drafter_id = drafter_id
+
+    def on_drafter_lost(self, reason: str) -> float:
+        """No drafter follows this session any more. Returns seconds to pause before another try."""
+        self._drafter_open = False
+        self._arrived = None
+        self.statistics.trouble = reason
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _MAX_PAUSE_S)
+        return pause_s
+
+    def _take_arrived(self) -> DraftTree | None:
+        """Return the draft for the current state, if an honest drafter may have sent it."""
+        tree, self._arrived = self._arrived, None
+        if tree is None or tree.committed_len != self.committed_len or not self._policy.drafts:
+            return None
+        if tree.tokens[0] != self.tokens[-1] or max(tree.tokens) >= self._vocab_size:
+            self.statistics.trouble = (
+                f"a draft from token {tree.tokens[0]} with ids up to {max(tree.tokens)} came, "
+                f"expected one from token {self.tokens[-1]} with ids below {self._vocab_size}"
+            )
+            return None
+        return tree
+
+    def _worth_waiting(self) -> bool:
+        return self._policy.drafts and self._drafter_open and not self._patience.rounds_to_skip
+
+    def _miss(self) -> None:
+        if not self._policy.drafts:
+            return
+        self.statistics.missed += 1
+        if self._patience.rounds_to_skip:
+            self._patience.rounds_to_skip -= 1
+        elif self._drafter_open:
+            self.statistics.trouble = f"no draft within {self._deadline_s * 1000:.0f} ms"
+            self._patience.missed()
+
+    def _send(self, tree: DraftTree) -> DraftTree:
+        self._verifying = tree
+        return tree

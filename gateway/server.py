@@ -1,0 +1,184 @@
+"""The gateway's gRPC face: a request in, a chunk a round out."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+import structlog
+
+from gateway.answer import Finish
+from gateway.sampling_params import Generation, ModelText, parse_request
+from gateway.session import Committed, RoundTimings, Session
+from gateway.upstream import DraftReplicas, TargetStream
+from protos import draft_pb2, gateway_pb2_grpc, target_pb2_grpc
+from protos import gateway_pb2 as pb
+from protos.messages import MAX_TREE_NODES
+from protos.serving import abort_retryable
+
+log = structlog.get_logger()
+
+_LIST_TIMEOUT_S = 1.0
+_REASONS = {
+    "stop": pb.FinishInfo.REASON_STOP,
+    "length": pb.FinishInfo.REASON_LENGTH,
+}
+
+
+class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
+    """GenerationService of gateway.proto."""
+
+    def __init__(
+        self,
+        model_name: str,
+        model: ModelText,
+        target: target_pb2_grpc.TargetServiceStub,
+        replicas: DraftReplicas,
+        *,
+        deadline_s: float,
+        max_requests: int,
+    ) -> None:
+        self._model_name = model_name
+        self._model = model
+        self._target = target
+        self._replicas = replicas
+        self._deadline_s = deadline_s
+        self._max_requests = max_requests
+        self._running = 0
+
+    async def GetInfo(self, request: pb.GetInfoRequest, context: Any) -> pb.GetInfoResponse:  # noqa: N802
+        """Describe the model, its limits and the drafters a request may name."""
+        del request, context
+        listed = await self._list_drafters()
+        return pb.GetInfoResponse(
+            version=version("slipstream"),
+            model_name=self._model_name,
+            vocab_size=self._model.vocab_size,
+            max_context_len=self._model.max_context_len,
+            max_tree_nodes=MAX_TREE_NODES,
+            has_chat_template=self._model.chat_template.exists,
+            drafter_ids=[info.drafter_id for info in listed.drafters if not info.refusal],
+            default_drafter_id=listed.default_drafter_id,
+            running_requests=self._running,
+        )
+
+    async def _list_drafters(self) -> draft_pb2.ListDraftersResponse:
+        try:
+            request = draft_pb2.ListDraftersRequest()
+            return await self._replicas.next().ListDrafters(request, timeout=_LIST_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return draft_pb2.ListDraftersResponse()
+
+    async def Generate(  # noqa: N802
+        self, request: pb.GenerateRequest, context: Any
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        """Answer one prompt."""
+        started_ns = time.perf_counter_ns()
+        try:
+            generation = parse_request(request, self._model)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if self._running >= self._max_requests:
+            await abort_retryable(context, f"{self._max_requests} requests are running already")
+        self._running += 1
+        try:
+            async for response in self._responses(generation, started_ns):
+                yield response
+        except grpc.aio.AioRpcError as error:
+            await _abort(context, error)
+        finally:
+            self._running -= 1
+
+    async def _responses(
+        self, generation: Generation, started_ns: int
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        # An id of our own: two clients may choose the same request id.
+        target = TargetStream(self._target, secrets.token_hex(16))
+        session = Session(generation, self._model, target, self._deadline_s)
+        first_ns = 0
+        chunks = session.run(self._replicas)
+        try:
+            async for committed in chunks:
+                response = _to_proto(generation, committed)
+                if not first_ns:
+                    first_ns = time.perf_counter_ns()
+                    response.prompt_info.CopyFrom(_prompt_info(generation))
+                if committed.chunk.finish is not None:
+                    elapsed_ns = (first_ns - started_ns, time.perf_counter_ns() - first_ns)
+                    finish = _finish_info(generation, committed.chunk.finish, session, elapsed_ns)
+                    response.finish.CopyFrom(finish)
+                yield response
+        finally:
+            await chunks.aclose()  # type: ignore[attr-defined]
+
+
+def _to_proto(generation: Generation, committed: Committed) -> pb.GenerateResponse:
+    chunk, accepted = committed.chunk, committed.accepted
+    return pb.GenerateResponse(
+        request_id=generation.request_id,
+        token_ids=chunk.token_ids,
+        text=chunk.text,
+        logprobs=chunk.logprobs,
+        top_logprobs=[top.to_proto() for top in chunk.top_logprobs],
+        accepted_tokens=accepted,
+        accepted_text_len=len("".join(chunk.texts[:accepted])),
+        timings=_timings(committed.timings) if committed.timings else None,
+    )
+
+
+def _timings(timings: RoundTimings) -> pb.RoundTimings:
+    return pb.RoundTimings(
+        round_us=timings.round_us,
+        verify=timings.verify.to_proto(),
+        draft=timings.draft.to_proto(),
+    )
+
+
+def _prompt_info(generation: Generation) -> pb.PromptInfo:
+    return pb.PromptInfo(token_ids=generation.prompt, seed=generation.sampling.seed)
+
+
+def _finish_info(
+    generation: Generation, finish: Finish, session: Session, elapsed_ns: tuple[int, int]
+) -> pb.FinishInfo:
+    usage = pb.Usage(prompt_tokens=len(generation.prompt), completion_tokens=session.num_tokens)
+    return pb.FinishInfo(
+        reason=_REASONS[finish.reason],
+        stop_token_id=finish.stop_token_id,
+        stop_string=finish.stop_string,
+        usage=usage,
+        speculation=_statistics(session, elapsed_ns),
+    )
+
+
+def _statistics(session: Session, elapsed_ns: tuple[int, int]) -> pb.SpeculationStats:
+    statistics = session.statistics
+    return pb.SpeculationStats(
+        rounds=statistics.rounds,
+        drafted=statistics.drafted,
+        accepted=statistics.accepted,
+        accept_length=statistics.accept_length,
+        accepted_by_position=statistics.accepted_by_position,
+        missed=statistics.missed,
+        drafter_id=statistics.drafter_id,
+        time_to_first_token_us=elapsed_ns[0] // 1000,
+        decode_us=elapsed_ns[1] // 1000,
+        verify=statistics.verify.to_proto(),
+        draft=statistics.draft.to_proto(),
+        drafter_trouble=statistics.trouble,
+    )
+
+
+async def _abort(context: Any, error: grpc.aio.AioRpcError) -> None:
+    """Pass the target's refusal on; whatever else went wrong there means that it is gone."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        await context.abort(code, details)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        await abort_retryable(context, details)
+    log.error("target_lost", code=code.name, reason=details)
+    await context.abort(grpc.StatusCode.UNAVAILABLE, f"the target is gone: {details}")

@@ -1,0 +1,115 @@
+"""One request from its first to its last chunk: the loop around the rounds.
+
+open target and drafter ──▶ prompt's verdict ──▶ [draft ──▶ verify ──▶ commit ──▶ chunk] ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from gateway.answer import Answer, Chunk
+from gateway.round import Rounds, Statistics
+from gateway.sampling_params import Generation, ModelText
+from gateway.upstream import DraftReplicas, DraftStream, TargetStream
+from protos.messages import DraftTimings, DraftTree, Verdict, VerifyTimings
+
+
+@dataclass(frozen=True)
+class RoundTimings:
+    """Where a round's time went. See gateway.proto."""
+
+    round_us: int
+    verify: VerifyTimings
+    draft: DraftTimings
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a verdict added. `accepted` tokens of the chunk, the first ones, had been drafted."""
+
+    chunk: Chunk
+    accepted: int
+    timings: RoundTimings | None
+
+
+class Session:
+    """One request being answered."""
+
+    def __init__(
+        self, generation: Generation, model: ModelText, target: TargetStream, deadline_s: float
+    ) -> None:
+        self._generation = generation
+        self._target = target
+        self._answer = Answer(model.tokenizer, generation.stopping)
+        self._rounds = Rounds(
+            list(generation.prompt),
+            generation.policy,
+            vocab_size=model.vocab_size,
+            deadline_s=deadline_s,
+        )
+        self._news = asyncio.Event()
+
+    @property
+    def statistics(self) -> Statistics:
+        return self._rounds.statistics
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the answer so far."""
+        return self._answer.num_tokens
+
+    async def run(self, replicas: DraftReplicas) -> AsyncIterator[Committed]:
+        """Yield what each verdict committed, the last with a finish.
+
+        Raises grpc.aio.AioRpcError when the target fails. Whatever happens, both streams end.
+        """
+        drafting = self._start_drafting(replicas)
+        try:
+            await self._target.open(self._generation)
+            committed = self._commit(await self._target.verdict())
+            yield committed
+            while committed.chunk.finish is None:
+                await self._target.verify(await self._next_tree())
+                committed = self._commit(await self._target.verdict())
+                yield committed
+        finally:
+            self._target.cancel()
+            if drafting is not None:
+                drafting.cancel()
+
+    def _start_drafting(self, replicas: DraftReplicas) -> asyncio.Task[None] | None:
+        if not self._generation.policy.drafts:
+            return None
+        stream = DraftStream(
+            replicas, self._target.session_id, self._generation, self._rounds, self._news.set
+        )
+        return asyncio.create_task(stream.run())
+
+    async def _next_tree(self) -> DraftTree:
+        """Wait for a draft as long as the round allows, and return what to verify."""
+        while True:
+            self._news.clear()
+            tree = self._rounds.poll(time.monotonic(), self._answer.remaining)
+            if tree is not None:
+                return tree
+            try:
+                async with asyncio.timeout(self._rounds.deadline - time.monotonic()):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    def _commit(self, verdict: Verdict) -> Committed:
+        """Take in a verdict: the prompt's, or that of a round."""
+        before, now = self._rounds.committed_at, time.monotonic()
+        tree = self._rounds.on_verdict(verdict, now)
+        is_round = self._answer.num_tokens > 0
+        chunk = self._answer.push(verdict.tokens, verdict.logprobs, verdict.top_logprobs)
+        accepted = min(len(verdict.path), len(chunk.token_ids))
+        if not is_round:
+            return Committed(chunk, accepted, None)
+        self.statistics.count(tree, accepted, verdict.timings)
+        timings = RoundTimings(int((now - before) * 1e6), verdict.timings, tree.timings)
+        return Committed(chunk, accepted, timings)

@@ -1,0 +1,160 @@
+"""The gateway's side of the other services: one stream a session to each.
+
+The target's stream is awaited: without it there is no answer. The draft service's runs beside it
+and only ever reports to the rounds: whatever happens to it, the answer goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+
+import grpc
+import structlog
+
+from gateway.round import Rounds
+from gateway.sampling_params import Generation
+from protos import draft_pb2, draft_pb2_grpc, target_pb2, target_pb2_grpc
+from protos.messages import DraftTree, Verdict
+
+log = structlog.get_logger()
+
+# Another try would end the same way.
+_FINAL = (
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+
+class TargetStream:
+    """One session at the target. Whoever opens it must `cancel` it in the end."""
+
+    def __init__(self, stub: target_pb2_grpc.TargetServiceStub, session_id: str) -> None:
+        self.session_id = session_id
+        self._call = stub.Decode()
+
+    async def open(self, generation: Generation) -> None:
+        """Open the session; the prompt's verdict will follow. Raises AioRpcError."""
+        request = target_pb2.OpenSession(
+            session_id=self.session_id,
+            prompt_token_ids=generation.prompt,
+            max_new_tokens=generation.stopping.max_new_tokens,
+            sampling=generation.sampling.to_proto(),
+            expect_taps=generation.policy.drafts,
+        )
+        await self._write(target_pb2.DecodeRequest(open=request))
+        await self._read()
+
+    async def verify(self, tree: DraftTree) -> None:
+        """Send a tree. Raises AioRpcError."""
+        await self._write(target_pb2.DecodeRequest(verify=tree.to_proto()))
+
+    async def verdict(self) -> Verdict:
+        """Wait for the next verdict. Raises AioRpcError."""
+        return Verdict.from_proto((await self._read()).verdict)
+
+    def cancel(self) -> None:
+        """End the session, wherever it stands."""
+        self._call.cancel()
+
+    async def _write(self, request: target_pb2.DecodeRequest) -> None:
+        try:
+            await self._call.write(request)
+        except asyncio.InvalidStateError:
+            # The stream ended already; reading it says why.
+            await self._read()
+
+    async def _read(self) -> target_pb2.DecodeResponse:
+        response = await self._call.read()
+        if response is grpc.aio.EOF:
+            code, details = await self._call.code(), await self._call.details()
+            if code is grpc.StatusCode.OK:
+                code, details = grpc.StatusCode.UNAVAILABLE, "the target ended the session"
+            raise grpc.aio.AioRpcError(
+                code, await self._call.initial_metadata(), grpc.aio.Metadata(), details
+            )
+        return response
+
+
+class DraftReplicas:
+    """The draft services, taken in turn."""
+
+    def __init__(self, channels: Sequence[grpc.aio.Channel]) -> None:
+        stubs = [draft_pb2_grpc.DraftServiceStub(channel) for channel in channels]
+        self._turn = itertools.cycle(stubs)
+
+    def next(self) -> draft_pb2_grpc.DraftServiceStub:
+        """Return the replica whose turn it is."""
+        return next(self._turn)
+
+
+class DraftStream:
+    """One session's drafts: opened, lost and opened again beside the rounds they are for."""
+
+    def __init__(
+        self,
+        replicas: DraftReplicas,
+        session_id: str,
+        generation: Generation,
+        rounds: Rounds,
+        news: Callable[[], None],
+    ) -> None:
+        """`news` is called after everything that the rounds were told."""
+        self._replicas = replicas
+        self._session_id = session_id
+        self._generation = generation
+        self._rounds = rounds
+        self._news = news
+
+    async def run(self) -> None:
+        """Follow the session until cancelled, with ever longer pauses between failures."""
+        logged = False
+        while True:
+            reason, final = await self._follow_once()
+            pause_s = self._rounds.on_drafter_lost(reason)
+            self._news()
+            if not logged:
+                log.warning("drafter_lost", session_id=self._session_id, reason=reason, final=final)
+                logged = True
+            if final:
+                return
+            await asyncio.sleep(pause_s)
+
+    async def _follow_once(self) -> tuple[str, bool]:
+        """Open a stream and pass on what comes; return why it ended, and whether for good."""
+        call = self._replicas.next().Draft()
+        try:
+            await call.write(draft_pb2.DraftRequest(open=self._open_request()))
+            async for response in call:
+                self._take(response)
+            return "the draft service ended the session", False
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code().name}: {error.details()}", error.code() in _FINAL
+        except asyncio.InvalidStateError:
+            return f"{(await call.code()).name}: {await call.details()}", False
+        except ValueError as error:
+            return f"the draft service sent nonsense: {error}", False
+        finally:
+            call.cancel()
+
+    def _open_request(self) -> draft_pb2.OpenDraft:
+        generation = self._generation
+        assert generation.policy.plan is not None, "nobody asked for drafts"
+        return draft_pb2.OpenDraft(
+            session_id=self._session_id,
+            drafter_id=generation.drafter_id,
+            token_ids=self._rounds.tokens,
+            prompt_len=len(generation.prompt),
+            sampling=generation.sampling.to_proto(),
+            plan=generation.policy.plan.to_proto(),
+        )
+
+    def _take(self, response: draft_pb2.DraftResponse) -> None:
+        if response.WhichOneof("message") == "opened":
+            self._rounds.on_drafter_open(response.opened.drafter_id)
+        else:
+            self._rounds.on_tree(DraftTree.from_proto(response.tree))
+        self._news()

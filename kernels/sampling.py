@@ -1,0 +1,117 @@
+"""Agreement sampling: a token is a function of its logits, the seed and its position.
+
+    token = argmax(filtered(logits / T) + gumbel(seed, position, token)),   at T = 0: argmax(logits)
+
+By the Gumbel-max identity this samples the filtered softmax exactly, and as the noise is shared, a
+drafter that knows the seed agrees as often as it can (Daliri et al., "Coupling without
+communication and drafter-invariant speculative decoding", arXiv 2408.07978). Verification is
+computing that token at every node of a tree and walking where children agree.
+
+Legend: N nodes, V vocabulary, C candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kernels.dispatch import Op
+from kernels.noise import gumbel, gumbel_of_vocabulary
+
+_FEW_CANDIDATES = 1024
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Temperature and truncation. 0 or -1 turns top_k off, 1 top_p, 0 min_p."""
+
+    temperature: float
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+@Op
+def agreement_tokens(
+    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: int, filters: Filters
+) -> torch.Tensor:
+    """Return the token (int64, [N]) that each row of float32 logits puts at its position."""
+    if filters.temperature == 0:
+        return logits_NV.argmax(-1)
+    kept_NV = filtered_logits(logits_NV, filters)
+    most = int((kept_NV > -torch.inf).sum(-1).max())
+    if most > _FEW_CANDIDATES:
+        noise_NV = gumbel_of_vocabulary(seed, positions_N[:, None], kept_NV.shape[-1])
+        return (kept_NV + noise_NV).argmax(-1)
+    # In ascending order, so that ties go to the smaller id as they do above.
+    ids_NC = kept_NV.topk(most, dim=-1).indices.sort(-1).values
+    noise_NC = gumbel(seed, positions_N[:, None], ids_NC)
+    best_N1 = (kept_NV.gather(-1, ids_NC) + noise_NC).argmax(-1, keepdim=True)
+    return ids_NC.gather(-1, best_N1)[:, 0]
+
+
+def filtered_logits(logits_NV: torch.Tensor, filters: Filters) -> torch.Tensor:
+    """Return logits / T with -inf outside min_p, top_k and top_p, in that order (as vLLM does).
+
+    Tokens that tie with the last one kept are kept too, so that no order of sorting matters.
+    """
+    kept_NV = logits_NV / filters.temperature
+    if filters.min_p > 0:
+        limit_N1 = kept_NV.amax(-1, keepdim=True) + torch.tensor(filters.min_p).log()
+        kept_NV = kept_NV.masked_fill(kept_NV < limit_N1, -torch.inf)
+    if 0 < filters.top_k < kept_NV.shape[-1]:
+        limit_N1 = kept_NV.topk(filters.top_k, dim=-1).values[:, -1:]
+        kept_NV = kept_NV.masked_fill(kept_NV < limit_N1, -torch.inf)
+    if filters.top_p < 1:
+        limit_N1 = _top_p_limit(kept_NV, filters.top_p)
+        kept_NV = kept_NV.masked_fill(kept_NV < limit_N1, -torch.inf)
+    return kept_NV
+
+
+def _top_p_limit(logits_NV: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Return the smallest logit of the fewest likeliest tokens that hold `top_p` of the mass.
+
+    Sorting a whole vocabulary is slow: a short head of it is tried first, and doubled until it
+    holds enough. The running sum over the head has the same bits however long the head is.
+    """
+    total_N1 = logits_NV.logsumexp(-1, keepdim=True)
+    vocab_size = logits_NV.shape[-1]
+    head = min(64, vocab_size)
+    while True:
+        head_NC = logits_NV.topk(head, dim=-1).values
+        mass_NC = torch.exp(head_NC - total_N1).cumsum(-1)
+        if head == vocab_size or bool((mass_NC[:, -1] >= top_p).all()):
+            break
+        head = min(head * 8, vocab_size)
+    last_N1 = (mass_NC < top_p).sum(-1, keepdim=True).clamp_(max=head - 1)
+    return head_NC.gather(-1, last_N1)
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """What repetition costs. presence and frequency count the answer, repetition the prompt too."""
+
+    presence: float
+    frequency: float
+    repetition: float
+
+
+def penalized_logits(
+    logits_NV: torch.Tensor,
+    answer_counts_NV: torch.Tensor,
+    seen_NV: torch.Tensor,
+    penalties: Penalties,
+) -> torch.Tensor:
+    """Return logits less what the tokens of each node's own past cost (int64 counts, bool seen)."""
+    scaled_NV = torch.where(
+        logits_NV > 0, logits_NV / penalties.repetition, logits_NV * penalties.repetition
+    )
+    kept_NV = torch.where(seen_NV, scaled_NV, logits_NV)
+    counts_NV = answer_counts_NV.to(kept_NV.dtype)
+    return kept_NV - penalties.frequency * counts_NV - penalties.presence * (counts_NV > 0)
+
+
+def token_logprobs(logits_NV: torch.Tensor, tokens_N: torch.Tensor) -> torch.Tensor:
+    """Return log softmax(logits)[token] of every row, [N]."""
+    return (logits_NV.gather(-1, tokens_N[:, None]) - logits_NV.logsumexp(-1, keepdim=True))[:, 0]

@@ -1,0 +1,147 @@
+"""What every service does alike on the wire: options, errors, health, and a clean end.
+
+The keepalive numbers come as a set. A frozen process still acknowledges packets, so only
+`ping_timeout_ms` notices it; and a client that pings faster than the server allows is thrown out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_status import rpc_status
+
+_KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    *_KEEPALIVE,
+    # A proxy from the environment must never carry internal traffic.
+    ("grpc.enable_http_proxy", 0),
+    # A service that comes back is found again within a second or two.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+SERVER_OPTIONS: list[tuple[str, int]] = [
+    *_KEEPALIVE,
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Two servers on one port would share its connections without a word.
+    ("grpc.so_reuseport", 0),
+]
+STOP_GRACE_S = 2.0
+
+log = structlog.get_logger()
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """Return a channel to another service."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def new_server() -> grpc.aio.Server:
+    """Return a server with our options."""
+    return grpc.aio.server(options=SERVER_OPTIONS)
+
+
+def check_listen_address(address: str, *, insecure: bool) -> None:
+    """Raise ValueError for an address that others can reach, unless that is wanted."""
+    host = address.rpartition(":")[0].strip("[]")
+    if insecure or address.startswith("unix:") or host == "localhost":
+        return
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(
+            f"listen address {address!r} is not loopback; there is no authentication yet, "
+            "so say --insecure if a private network protects it"
+        )
+
+
+async def abort_retryable(context: Any, message: str, *, retry_after_s: float = 1.0) -> NoReturn:
+    """End a call with RESOURCE_EXHAUSTED and say when to try again."""
+    delay = duration_pb2.Duration()
+    delay.FromMilliseconds(int(retry_after_s * 1000))
+    detail = any_pb2.Any()
+    detail.Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    status = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=message, details=[detail])
+    await context.abort_with_status(rpc_status.to_status(status))
+    raise AssertionError("abort_with_status raises")
+
+
+async def serve(server: grpc.aio.Server, address: str, name: str) -> None:
+    """Bind, report health, serve until SIGINT or SIGTERM. Raises OSError if the port is taken."""
+    health = health_aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    port = _bind(server, address)
+    await server.start()
+    await health.set("", health_pb2.HealthCheckResponse.SERVING)
+    log.info("listening", service=name, address=address, port=port)
+    await _stop_signal()
+    log.info("stopping", service=name)
+    await health.enter_graceful_shutdown()
+    await server.stop(STOP_GRACE_S)
+
+
+def _bind(server: grpc.aio.Server, address: str) -> int:
+    try:
+        return int(server.add_insecure_port(address))
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: {error}") from None
+
+
+async def _stop_signal() -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+
+
+def run(main: Callable[[], Any]) -> None:
+    """Run a service's async main on uvloop; a user's mistake ends as one line, not a traceback."""
+    try:
+        import uvloop
+
+        uvloop.run(main())
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def configure_logging(level: str) -> None:
+    """Log to stderr: for people on a terminal, as JSON otherwise."""
+    if not isinstance(getattr(logging, level.upper(), None), int):
+        raise ValueError(f"log_level must be debug, info, warning or error, got {level!r}")
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer()
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

@@ -1,0 +1,108 @@
+from protos import speculation_pb2 as _speculation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetTargetRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTargetResponse(_message.Message):
+    __slots__ = ("model_name", "pairing", "num_layers", "max_context_len", "max_tree_nodes", "weights_dtype", "device", "load")
+    MODEL_NAME_FIELD_NUMBER: _ClassVar[int]
+    PAIRING_FIELD_NUMBER: _ClassVar[int]
+    NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONTEXT_LEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_TREE_NODES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    model_name: str
+    pairing: _speculation_pb2.Pairing
+    num_layers: int
+    max_context_len: int
+    max_tree_nodes: int
+    weights_dtype: str
+    device: str
+    load: TargetLoad
+    def __init__(self, model_name: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., num_layers: _Optional[int] = ..., max_context_len: _Optional[int] = ..., max_tree_nodes: _Optional[int] = ..., weights_dtype: _Optional[str] = ..., device: _Optional[str] = ..., load: _Optional[_Union[TargetLoad, _Mapping]] = ...) -> None: ...
+
+class TargetLoad(_message.Message):
+    __slots__ = ("sessions", "queued", "kv_tokens_reserved", "kv_tokens_total", "tap_subscriptions")
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_RESERVED_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TAP_SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    sessions: int
+    queued: int
+    kv_tokens_reserved: int
+    kv_tokens_total: int
+    tap_subscriptions: int
+    def __init__(self, sessions: _Optional[int] = ..., queued: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., kv_tokens_total: _Optional[int] = ..., tap_subscriptions: _Optional[int] = ...) -> None: ...
+
+class DecodeRequest(_message.Message):
+    __slots__ = ("open", "verify")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_FIELD_NUMBER: _ClassVar[int]
+    open: OpenSession
+    verify: _speculation_pb2.DraftTree
+    def __init__(self, open: _Optional[_Union[OpenSession, _Mapping]] = ..., verify: _Optional[_Union[_speculation_pb2.DraftTree, _Mapping]] = ...) -> None: ...
+
+class DecodeResponse(_message.Message):
+    __slots__ = ("opened", "verdict")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    opened: SessionOpened
+    verdict: _speculation_pb2.Verdict
+    def __init__(self, opened: _Optional[_Union[SessionOpened, _Mapping]] = ..., verdict: _Optional[_Union[_speculation_pb2.Verdict, _Mapping]] = ...) -> None: ...
+
+class OpenSession(_message.Message):
+    __slots__ = ("session_id", "prompt_token_ids", "max_new_tokens", "sampling", "expect_taps")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    EXPECT_TAPS_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    max_new_tokens: int
+    sampling: _speculation_pb2.SamplingParams
+    expect_taps: bool
+    def __init__(self, session_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., max_new_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., expect_taps: _Optional[bool] = ...) -> None: ...
+
+class SessionOpened(_message.Message):
+    __slots__ = ("cached_prompt_tokens",)
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    cached_prompt_tokens: int
+    def __init__(self, cached_prompt_tokens: _Optional[int] = ...) -> None: ...
+
+class StreamTapsRequest(_message.Message):
+    __slots__ = ("session_id", "pairing", "known_len")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PAIRING_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_LEN_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    pairing: _speculation_pb2.Pairing
+    known_len: int
+    def __init__(self, session_id: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., known_len: _Optional[int] = ...) -> None: ...
+
+class StreamTapsResponse(_message.Message):
+    __slots__ = ("attached", "frame")
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    attached: TapsAttached
+    frame: _speculation_pb2.TapFrame
+    def __init__(self, attached: _Optional[_Union[TapsAttached, _Mapping]] = ..., frame: _Optional[_Union[_speculation_pb2.TapFrame, _Mapping]] = ...) -> None: ...
+
+class TapsAttached(_message.Message):
+    __slots__ = ("tokens", "first_row")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    first_row: int
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., first_row: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,212 @@
+"""The command line: fetch, up, chat, generate, demo, doctor, probe."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+from rich.console import Console
+
+from slipstream.chat import Chat, summary
+from slipstream.client import Client
+from slipstream.demo import run_demo
+from slipstream.doctor import examine
+from slipstream.fetch import fetch as fetch_model
+from slipstream.generate import Options, as_json, generate, read_prompts
+from slipstream.model_cache import resolve_model
+from slipstream.stack import Addresses, LocalStack, StackConfig, StackError, is_healthy
+
+DEFAULT_MODEL = "smollm2-135m"
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+console = Console()
+messages = Console(stderr=True)
+
+ModelOption = Annotated[str, typer.Option(help="name of a fetched model, or its directory")]
+LoadOption = Annotated[
+    list[str] | None,
+    typer.Option(help="drafter of a local stack: `ngram` or ID=DIRECTORY; the first is default"),
+]
+GatewayOption = Annotated[
+    str | None, typer.Option(help="address of a running gateway; none: a temporary local stack")
+]
+MaxNewTokens = Annotated[int, typer.Option(min=1, help="longest answer, in tokens")]
+Temperature = Annotated[float, typer.Option(min=0, help="0 is greedy")]
+TopP = Annotated[float, typer.Option(help="keep the likeliest tokens holding this mass")]
+Seed = Annotated[int | None, typer.Option(min=0, help="same seed, same text")]
+Mode = Annotated[str, typer.Option(help="auto, off (plain decoding) or fixed")]
+Steps = Annotated[int | None, typer.Option(min=0, help="depth of the draft tree")]
+TopK = Annotated[int | None, typer.Option(min=1, help="children of a node of the draft tree")]
+DraftTokens = Annotated[int | None, typer.Option(min=1, help="nodes verified a round, root too")]
+Drafter = Annotated[str, typer.Option(help="drafter id; empty: the draft service's default")]
+
+
+@app.command()
+def fetch(name: Annotated[str, typer.Argument(help="known model")] = DEFAULT_MODEL) -> None:
+    """Download a known model into the cache."""
+    console.print(str(fetch_model(name)))
+
+
+@app.command()
+def up(
+    model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
+    gateway_port: Annotated[int, typer.Option(help="port of the gateway")] = 50050,
+    target_port: Annotated[int, typer.Option(help="port of the target service")] = 50051,
+    draft_port: Annotated[int, typer.Option(help="port of the draft service")] = 50052,
+) -> None:
+    """Run all three services here until Ctrl-C."""
+    ports = (gateway_port, target_port, draft_port)
+    addresses = Addresses(*(f"127.0.0.1:{port}" for port in ports))
+    config = StackConfig(resolve_model(model), addresses, load or ("ngram",), log_to_terminal=True)
+    with LocalStack(config) as stack:
+        messages.print(
+            f"[bold]ready[/] gateway {addresses.gateway}, target {addresses.target}, "
+            f"draft {addresses.draft}. Ctrl-C stops them."
+        )
+        stack.wait()
+
+
+@app.command("generate")
+def generate_command(
+    prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="the prompt")] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option(help='JSONL with {"prompt", "task"} lines')
+    ] = None,
+    max_new_tokens: MaxNewTokens = 128,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    seed: Seed = None,
+    mode: Mode = "auto",
+    steps: Steps = None,
+    top_k: TopK = None,
+    draft_tokens: DraftTokens = None,
+    drafter: Drafter = "",
+    raw: Annotated[bool, typer.Option("--raw", help="do not use the chat template")] = False,
+    gateway: GatewayOption = None,
+    model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="one JSON object a prompt, in order")
+    ] = False,
+) -> None:
+    """Answer prompts."""
+    prompts = read_prompts(prompt, prompt_file)
+    options = Options(
+        sampling={"temperature": temperature, "top_p": top_p, "seed": seed},
+        stopping={"max_new_tokens": max_new_tokens},
+        speculation={
+            "steps": steps,
+            "top_k": top_k,
+            "draft_tokens": draft_tokens,
+            "drafter_id": drafter,
+        },
+        mode=mode,
+        raw=raw,
+    )
+    with connected(gateway, model, load) as client:
+        for index, (asked, answer) in enumerate(generate(client, prompts, options)):
+            if json_lines:
+                print(as_json(index, asked, answer), flush=True)
+            else:
+                print(answer.text, flush=True)
+                messages.print(f"[dim]{summary(answer)}[/]")
+
+
+@app.command()
+def chat(
+    max_new_tokens: MaxNewTokens = 512,
+    temperature: Temperature = 0.7,
+    top_p: TopP = 0.95,
+    seed: Seed = None,
+    mode: Mode = "auto",
+    drafter: Drafter = "",
+    gateway: GatewayOption = None,
+    model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
+) -> None:
+    """Talk to the model; drafted-and-accepted words are green."""
+    options = Options(
+        sampling={"temperature": temperature, "top_p": top_p, "seed": seed},
+        stopping={"max_new_tokens": max_new_tokens},
+        speculation={"drafter_id": drafter},
+        mode=mode,
+    )
+    with connected(gateway, model, load) as client:
+        Chat(client, options, console).run()
+
+
+@app.command()
+def demo(model: ModelOption = DEFAULT_MODEL, load: LoadOption = None) -> None:
+    """One prompt, plain and speculated, through three processes; compare texts and speed."""
+    with connected(None, model, load) as client:
+        if not run_demo(client, console):
+            sys.exit("error: the texts differ; please report this with the output of the doctor")
+
+
+@app.command()
+def doctor(
+    model: ModelOption = DEFAULT_MODEL,
+    services: Annotated[
+        bool, typer.Option("--services", help="look at running services too")
+    ] = False,
+    gateway: Annotated[str, typer.Option(help="address")] = Addresses.gateway,
+    target: Annotated[str, typer.Option(help="address")] = Addresses.target,
+    draft: Annotated[str, typer.Option(help="address")] = Addresses.draft,
+) -> None:
+    """Check environment, model and pairing; say what is wrong and how to mend it."""
+    addresses = Addresses(gateway, target, draft) if services else None
+    wrong = 0
+    for finding in examine(model, addresses):
+        mark = "[green]ok[/]  " if finding.ok else "[red]FAIL[/]"
+        console.print(f"{mark} {finding.subject}: {finding.detail}")
+        if not finding.ok:
+            wrong += 1
+            console.print(f"     remedy: {finding.remedy}")
+    if wrong:
+        sys.exit(1)
+
+
+@app.command()
+def probe(address: Annotated[str, typer.Argument(help="HOST:PORT of any service")]) -> None:
+    """Exit with 0 if a service is healthy: for container health checks."""
+    if not is_healthy(address):
+        sys.exit(f"{address} is not healthy")
+
+
+@contextlib.contextmanager
+def connected(gateway: str | None, model: str, load: list[str] | None) -> Iterator[Client]:
+    """Return a client of a running gateway, or of a stack that lives as long as the command."""
+    if gateway is not None:
+        with Client(gateway) as client:
+            yield client
+        return
+    config = StackConfig(resolve_model(model), Addresses.free(), load or ("ngram",))
+    with messages.status("starting a local stack"):
+        stack = LocalStack(config)
+        stack.start()
+    try:
+        with Client(stack.addresses.gateway) as client:
+            yield client
+    finally:
+        stack.stop()
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends as one line, not a traceback."""
+    try:
+        app()
+    except (ValueError, OSError, RuntimeError, StackError) as error:
+        sys.exit(f"error: {error}")
+    except grpc.RpcError as error:
+        sys.exit(f"error: {error.code().name}: {error.details()}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""`slipstream generate`: prompts in, answers out, in order, as text or one JSON object a prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.client import Client, Completion, Request
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt and the task it stands for."""
+
+    text: str
+    task: str
+
+
+def read_prompts(text: str | None, path: Path | None) -> list[Prompt]:
+    """Return the prompt of `-p`, or those of a JSONL file with {"prompt", "task"} lines.
+
+    Raises ValueError naming the line that is wrong.
+    """
+    if (text is None) == (path is None):
+        raise ValueError("give either -p TEXT or --prompt-file FILE")
+    if text is not None:
+        return [Prompt(text, "")]
+    assert path is not None
+    if not path.is_file():
+        raise ValueError(f"no prompt file {path}")
+    lines = path.read_text().splitlines()
+    prompts = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise ValueError(f"{path} has no prompts")
+    return prompts
+
+
+def _parse(path: Path, number: int, line: str) -> Prompt:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{number} is not JSON: {error}") from None
+    if not isinstance(entry, dict) or not isinstance(entry.get("prompt"), str):
+        raise ValueError(f'{path}:{number} needs a "prompt" string')
+    return Prompt(entry["prompt"], str(entry.get("task", "")))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all prompts of a run share. `raw` leaves the chat template out."""
+
+    sampling: Mapping[str, Any]
+    stopping: Mapping[str, Any]
+    speculation: Mapping[str, Any]
+    mode: str
+    raw: bool = False
+
+    def request(self, prompt: Prompt) -> Request:
+        """Return the request for one prompt."""
+        if self.raw:
+            return Request(text=prompt.text, **self._shared())
+        return self.chat_request([{"role": "user", "content": prompt.text}])
+
+    def chat_request(self, messages: Sequence[Mapping[str, str]]) -> Request:
+        """Return the request that continues a conversation."""
+        return Request(chat=messages, **self._shared())
+
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "sampling": self.sampling,
+            "stopping": self.stopping,
+            "speculation": self.speculation,
+            "mode": self.mode,
+        }
+
+
+def generate(
+    client: Client, prompts: list[Prompt], options: Options
+) -> Iterator[tuple[Prompt, Completion]]:
+    """Answer the prompts one after the other."""
+    for prompt in prompts:
+        yield prompt, client.complete(options.request(prompt))
+
+
+def as_json(index: int, prompt: Prompt, completion: Completion) -> str:
+    """Return the JSON line of an answer."""
+    return json.dumps(
+        {
+            "prompt_index": index,
+            "task": prompt.task,
+            "token_ids": list(completion.token_ids),
+            "text": completion.text,
+            "finish_reason": completion.finish_reason,
+            "logprobs": list(completion.logprobs),
+            "stats": completion.statistics(),
+        },
+        ensure_ascii=False,
+    )

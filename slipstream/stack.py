@@ -1,0 +1,203 @@
+"""A local stack: target, draft service and gateway as three processes on this machine.
+
+They share its cores, so every process is told how many threads to use, and none may spin while it
+waits: two spinning thread pools on two cores make a 9 ms product take 400 ms.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_STOP_TIMEOUT_S = 10.0
+_POLL_S = 0.05
+_LOG_TAIL_LINES = 15
+_PR_SET_PDEATHSIG = 1
+_ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "passive",
+    "KMP_BLOCKTIME": "0",
+    # glibc gives freed memory back at once by default; large messages then cost page faults.
+    "MALLOC_TRIM_THRESHOLD_": "536870912",
+    "MALLOC_MMAP_THRESHOLD_": "536870912",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the three services listen."""
+
+    gateway: str = "127.0.0.1:50050"
+    target: str = "127.0.0.1:50051"
+    draft: str = "127.0.0.1:50052"
+
+    @classmethod
+    def free(cls) -> Addresses:
+        """Return three loopback ports that are free now."""
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+        ports = [listener.getsockname()[1] for listener in sockets]
+        for listener in sockets:
+            listener.close()
+        return cls(*(f"127.0.0.1:{port}" for port in ports))
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """What to run. `drafters` are DrafterSpecs: `ngram`, ID=DIRECTORY; the first is default."""
+
+    model: Path
+    addresses: Addresses
+    drafters: Sequence[str] = ("ngram",)
+    target_args: Sequence[str] = ()
+    draft_args: Sequence[str] = ()
+    gateway_args: Sequence[str] = ()
+    # Where the services' logs go; None: files in a temporary directory.
+    log_to_terminal: bool = False
+
+
+class StackError(Exception):
+    """A service did not start, or ended by itself."""
+
+
+class LocalStack:
+    """Three processes, started together and stopped together."""
+
+    def __init__(self, config: StackConfig) -> None:
+        self.config = config
+        self.addresses = config.addresses
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._logs = Path(tempfile.mkdtemp(prefix="slipstream-"))
+
+    def start(self, *, timeout_s: float = 180.0) -> None:
+        """Start all three and wait until they are healthy. Raises StackError."""
+        try:
+            for name in ("target", "draft", "gateway"):
+                self.spawn(name)
+            deadline = time.monotonic() + timeout_s
+            for name in self.processes:
+                self._wait_healthy(name, deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def spawn(self, name: str) -> None:
+        """Start one service ("target", "draft" or "gateway"), also in the place of a dead one."""
+        threads = {"target": os.cpu_count() or 1}.get(name, 1)
+        command = [sys.executable, "-m", _MODULES[name], *self._arguments(name)]
+        with self._log_file(name) as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **_ENVIRONMENT, "OMP_NUM_THREADS": str(threads)},
+                # Ctrl-C reaches us alone: we stop the services in order.
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    def wait(self) -> None:
+        """Wait until a service ends by itself. Raises StackError then."""
+        while True:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise StackError(self._obituary(name))
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Stop the services, the gateway first so that it can finish cleanly."""
+        for name in ("gateway", "draft", "target"):
+            process = self.processes.get(name)
+            if process is not None and process.poll() is None:
+                process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def log_of(self, name: str) -> str:
+        """Return what a service has logged, if it logs to a file."""
+        path = self._logs / f"{name}.log"
+        return path.read_text(errors="replace") if path.is_file() else ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _log_file(self, name: str) -> IO[bytes]:
+        if self.config.log_to_terminal:
+            return open(os.dup(sys.stderr.fileno()), "ab")  # noqa: PTH123
+        return (self._logs / f"{name}.log").open("ab")
+
+    def _arguments(self, name: str) -> list[str]:
+        addresses, model = self.addresses, str(self.config.model)
+        if name == "target":
+            return ["--model", model, "--listen", addresses.target, *self.config.target_args]
+        if name == "draft":
+            drafters = [word for spec in self.config.drafters for word in ("--drafter", spec)]
+            return [
+                *("--target", addresses.target, "--listen", addresses.draft),
+                *("--target-model", model, *drafters, *self.config.draft_args),
+            ]
+        return [
+            *("--model", model, "--listen", addresses.gateway, "--target", addresses.target),
+            *("--draft", addresses.draft, *self.config.gateway_args),
+        ]
+
+    def _wait_healthy(self, name: str, deadline: float) -> None:
+        address = getattr(self.addresses, name)
+        while not is_healthy(address):
+            if self.processes[name].poll() is not None:
+                raise StackError(self._obituary(name))
+            if time.monotonic() > deadline:
+                raise StackError(f"the {name} service at {address} is not healthy in time")
+            time.sleep(_POLL_S)
+
+    def _obituary(self, name: str) -> str:
+        tail = "\n".join(self.log_of(name).splitlines()[-_LOG_TAIL_LINES:])
+        code = self.processes[name].returncode
+        return f"the {name} service ended with exit code {code}" + (f":\n{tail}" if tail else "")
+
+
+_MODULES = {"target": "target_service", "draft": "draft_service", "gateway": "gateway"}
+
+
+def is_healthy(address: str, timeout_s: float = 1.0) -> bool:
+    """Ask a service's health endpoint."""
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            response = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+        except grpc.RpcError:
+            return False
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel stop this process when its launcher is killed. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

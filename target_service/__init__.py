@@ -1,0 +1,1 @@
+"""The target service: owns the large model, verifies draft trees, streams taps."""

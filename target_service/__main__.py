@@ -1,0 +1,103 @@
+"""`python -m target_service --model DIRECTORY`: load the model, then serve."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+import torch
+
+from kernels.linear import ROW_BLOCK
+from protos import pairing, serving, target_pb2_grpc, tensors
+from protos.messages import MAX_TREE_NODES
+from protos.pairing import Pairing
+from target_service.config import TargetConfig
+from target_service.engine import Engine
+from target_service.kv_cache import KvPool
+from target_service.models import build_model, model_config
+from target_service.models.llama import Llama, LlamaConfig
+from target_service.scheduler import Scheduler
+from target_service.server import TargetFacts, TargetServicer
+from target_service.step_loop import StepLoop
+from target_service.taps import TapHub
+from target_service.weights import Weights, parse_dtype, read_config
+
+log = structlog.get_logger()
+
+
+def tap_layers(config: TargetConfig, num_layers: int) -> tuple[int, ...]:
+    """Return the tapped layers: those configured, or EAGLE-3's usual three."""
+    if not config.tap_layers:
+        return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 0)}))
+    layers = tuple(int(layer) for layer in config.tap_layers.split(","))
+    for layer in layers:
+        if not 0 <= layer <= num_layers:
+            raise ValueError(f"tap_layers must be in [0, {num_layers}], got {layer}")
+    return layers
+
+
+def context_len(config: TargetConfig, model: LlamaConfig) -> int:
+    """Return the longest session this service takes."""
+    if config.max_context_len > model.max_context_len:
+        raise ValueError(
+            f"max_context_len is {config.max_context_len}, the model allows {model.max_context_len}"
+        )
+    return config.max_context_len or min(model.max_context_len, config.kv_tokens)
+
+
+def load(config: TargetConfig) -> tuple[Llama, TargetFacts]:
+    """Load the model and state the facts about it."""
+    raw_config = read_config(config.model)
+    model_cfg = model_config(raw_config)
+    layers = tap_layers(config, model_cfg.num_layers)
+    limit = context_len(config, model_cfg)
+    dtype = None if config.dtype == "auto" else parse_dtype(config.dtype)
+    model = build_model(model_cfg, Weights(config.model, dtype), limit + MAX_TREE_NODES + ROW_BLOCK)
+    return model, TargetFacts(
+        model_name=config.model.resolve().name,
+        pairing=_pairing(config.model, model, layers),
+        num_layers=model_cfg.num_layers,
+        max_context_len=limit,
+        weights_dtype=str(model.dtype).removeprefix("torch."),
+        device=str(model.device),
+    )
+
+
+def _pairing(model_dir: Path, model: Llama, layers: tuple[int, ...]) -> Pairing:
+    return Pairing(
+        hidden_size=model.config.hidden_size,
+        vocab_size=model.config.vocab_size,
+        tap_layers=layers,
+        tap_dtype=tensors.wire_dtype(model.dtype),
+        target_fingerprint=pairing.fingerprint(model_dir),
+        tokenizer_digest=pairing.tokenizer_digest(model_dir),
+    )
+
+
+async def main() -> None:
+    """Serve until a signal."""
+    config = TargetConfig(_cli_parse_args=True)  # type: ignore[call-arg]
+    serving.configure_logging(config.log_level)
+    serving.check_listen_address(config.listen, insecure=config.insecure)
+    torch.set_num_threads(config.threads)
+    model, facts = load(config)
+    pool = KvPool(model.kv_shape, config.kv_tokens)
+    scheduler = Scheduler(chunk_len=config.prefill_chunk, max_sessions=config.max_sessions)
+    hub = TapHub(
+        facts.pairing,
+        max_bytes=config.tap_buffer_mib * 2**20,
+        attach_timeout_s=config.attach_timeout_s,
+    )
+    loop = StepLoop(Engine(model, facts.pairing.tap_layers), scheduler, pool, hub)
+    server = serving.new_server()
+    servicer = TargetServicer(facts, loop, scheduler, pool, hub)
+    target_pb2_grpc.add_TargetServiceServicer_to_server(servicer, server)
+    log.info("loaded", model=facts.model_name, dtype=facts.weights_dtype, threads=config.threads)
+    stepping = asyncio.create_task(loop.run())
+    await serving.serve(server, config.listen, "target")
+    stepping.cancel()
+
+
+if __name__ == "__main__":
+    serving.run(main)

@@ -1,0 +1,40 @@
+"""The target service's settings: every field is a flag and an environment variable."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class TargetConfig(BaseSettings):
+    """The target service: owns the model, verifies draft trees, streams taps."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SLIPSTREAM_TARGET_",
+        frozen=True,
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_prog_name="python -m target_service",
+        protected_namespaces=(),
+    )
+
+    model: Path = Field(description="Hugging Face model directory (safetensors)")
+    listen: str = Field("127.0.0.1:50051", description="address to serve gRPC on")
+    insecure: bool = Field(False, description="allow an address that other machines can reach")
+    dtype: str = Field("auto", description="auto (the checkpoint's), float32, bfloat16 or float16")
+    threads: int = Field(os.cpu_count() or 1, ge=1, description="threads for matrix products")
+    max_context_len: int = Field(0, ge=0, description="longest session; 0: what the model allows")
+    kv_tokens: int = Field(65536, ge=1, description="KV cache for all sessions, in tokens")
+    max_sessions: int = Field(64, ge=1, description="sessions open at once")
+    tap_layers: str = Field(
+        "", description="layers whose inputs are tapped, as in 2,15,27; empty: 2, n/2, n-3"
+    )
+    prefill_chunk: int = Field(128, ge=16, description="rows of a prompt computed at once")
+    tap_buffer_mib: int = Field(64, ge=1, description="taps held for a subscriber, in MiB")
+    attach_timeout_s: float = Field(
+        5.0, gt=0, description="how long a tap subscriber waits for its session to open"
+    )
+    log_level: str = Field("info", description="debug, info, warning or error")

@@ -1,0 +1,171 @@
+"""The target's gRPC face: decode a message, call the step loop, encode the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from protos import target_pb2 as pb
+from protos import target_pb2_grpc
+from protos.messages import MAX_TREE_NODES, DraftTree, SamplingParams, check_id
+from protos.pairing import Pairing
+from protos.serving import abort_retryable
+from target_service.kv_cache import KvPool, KvPoolFullError
+from target_service.scheduler import QueueFullError, Scheduler
+from target_service.session import Session
+from target_service.step_loop import LiveSession, StepLoop
+from target_service.taps import SubscriberTooSlowError, TapHub
+
+
+@dataclass(frozen=True)
+class TargetFacts:
+    """What does not change while the service runs."""
+
+    model_name: str
+    pairing: Pairing
+    num_layers: int
+    max_context_len: int
+    weights_dtype: str
+    device: str
+
+
+class TargetServicer(target_pb2_grpc.TargetServiceServicer):
+    """TargetService of target.proto."""
+
+    def __init__(
+        self, facts: TargetFacts, loop: StepLoop, scheduler: Scheduler, pool: KvPool, hub: TapHub
+    ) -> None:
+        self._facts = facts
+        self._loop = loop
+        self._scheduler = scheduler
+        self._pool = pool
+        self._hub = hub
+
+    async def GetTarget(  # noqa: N802
+        self, request: pb.GetTargetRequest, context: Any
+    ) -> pb.GetTargetResponse:
+        """Say what this target is and how busy it is."""
+        del request, context
+        facts = self._facts
+        return pb.GetTargetResponse(
+            model_name=facts.model_name,
+            pairing=facts.pairing.to_proto(),
+            num_layers=facts.num_layers,
+            max_context_len=facts.max_context_len,
+            max_tree_nodes=MAX_TREE_NODES,
+            weights_dtype=facts.weights_dtype,
+            device=facts.device,
+            load=self._load(),
+        )
+
+    def _load(self) -> pb.TargetLoad:
+        return pb.TargetLoad(
+            sessions=self._scheduler.num_sessions,
+            queued=self._scheduler.num_ready,
+            kv_tokens_reserved=self._pool.num_reserved,
+            kv_tokens_total=self._pool.num_tokens,
+            tap_subscriptions=self._hub.num_subscriptions,
+        )
+
+    async def Decode(  # noqa: N802
+        self, requests: AsyncIterator[pb.DecodeRequest], context: Any
+    ) -> AsyncIterator[pb.DecodeResponse]:
+        """Serve one session from its first message to the end of its stream."""
+        live = await self._open(await anext(aiter(requests), None), context)
+        reader = asyncio.create_task(self._read_trees(live, requests))
+        try:
+            yield pb.DecodeResponse(opened=pb.SessionOpened())
+            while (verdict := await live.verdicts.get()) is not None:
+                if isinstance(verdict, Exception):
+                    await _abort(context, verdict)
+                else:
+                    yield pb.DecodeResponse(verdict=verdict.to_proto())
+        finally:
+            reader.cancel()
+            self._loop.close(live)
+
+    async def _open(self, request: pb.DecodeRequest | None, context: Any) -> LiveSession:
+        try:
+            if request is None or request.WhichOneof("message") != "open":
+                raise ValueError("the first message of Decode must be `open`")
+            session = self._new_session(request.open)
+            return await self._loop.open(session, expect_taps=request.open.expect_taps)
+        except (ValueError, KeyError, KvPoolFullError, QueueFullError) as error:
+            await _abort(context, error)
+        raise AssertionError("abort raises")
+
+    def _new_session(self, request: pb.OpenSession) -> Session:
+        """Check everything before anything is reserved."""
+        limit = self._facts.max_context_len
+        prompt, answer = len(request.prompt_token_ids), request.max_new_tokens
+        if not 1 <= answer <= limit:
+            raise ValueError(f"max_new_tokens must be in [1, {limit}], got {answer}")
+        if prompt + answer > limit:
+            raise ValueError(
+                f"prompt and answer may have {limit} tokens together, "
+                f"got {prompt} + max_new_tokens {answer}"
+            )
+        return Session(
+            check_id("session_id", request.session_id),
+            list(request.prompt_token_ids),
+            SamplingParams.from_proto(request.sampling),
+            answer,
+            self._facts.pairing.vocab_size,
+        )
+
+    async def _read_trees(
+        self, live: LiveSession, requests: AsyncIterator[pb.DecodeRequest]
+    ) -> None:
+        """Pass trees on until the client half-closes; then end the session."""
+        try:
+            async for request in requests:
+                if request.WhichOneof("message") != "verify":
+                    raise ValueError("every message of Decode after the first must be `verify`")
+                self._loop.verify(live, DraftTree.from_proto(request.verify))
+            live.verdicts.put_nowait(None)
+        except ValueError as error:
+            live.verdicts.put_nowait(error)
+
+    async def StreamTaps(  # noqa: N802
+        self, request: pb.StreamTapsRequest, context: Any
+    ) -> AsyncIterator[pb.StreamTapsResponse]:
+        """Stream one session's taps to a subscriber that fits."""
+        pairing = Pairing.from_proto(request.pairing)
+        if mismatches := pairing.mismatches(self._facts.pairing):
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(mismatches))
+        try:
+            subscription, missed, first_row = await self._hub.subscribe(
+                request.session_id, pairing, request.known_len
+            )
+        except KeyError:
+            message = f"no session {request.session_id[:80]!r}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, message)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        try:
+            attached = pb.TapsAttached(tokens=missed, first_row=first_row)
+            yield pb.StreamTapsResponse(attached=attached)
+            while frame := await subscription.next_frame():
+                yield pb.StreamTapsResponse(frame=frame)
+        except SubscriberTooSlowError as error:
+            await abort_retryable(context, str(error))
+        finally:
+            self._hub.unsubscribe(request.session_id, subscription)
+
+
+async def _abort(context: Any, error: Exception) -> None:
+    """End a Decode call with the status that fits the error."""
+    match error:
+        case ValueError():
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        case KeyError():
+            message = f"session_id {error.args[0]!r} is in use"
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, message)
+        case KvPoolFullError() | QueueFullError():
+            await abort_retryable(context, str(error))
+        case _:
+            await context.abort(grpc.StatusCode.INTERNAL, f"the step failed: {error}")

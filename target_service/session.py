@@ -1,0 +1,123 @@
+"""The target's half of a session: which tokens are final, which rows the next forward computes.
+
+Sans-I/O: knows neither tensors nor sockets. The state is `tokens` (committed), `cached_len` (how
+many of them have rows in the KV cache) and the tree that waits for a verdict. A prompt is nothing
+special: it is committed tokens without rows, followed by the tree of its last token alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from protos.messages import DraftTree, SamplingParams
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One session's part of a forward: a chain of committed tokens, then the nodes of a tree.
+
+    `root` is the index of the tree's first row, or None for a chunk of a prompt that ends before.
+    """
+
+    session: Session
+    prefix_len: int
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    root: int | None
+
+    @property
+    def tree(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Tokens and parents of the tree's rows, counted from its root."""
+        assert self.root is not None, "a chunk of a prompt carries no tree"
+        parents = (-1, *(parent - self.root for parent in self.parents[self.root + 1 :]))
+        return self.tokens[self.root :], parents
+
+
+@dataclass(eq=False)
+class Session:
+    """One session at the target."""
+
+    session_id: str
+    tokens: list[int]
+    sampling: SamplingParams
+    max_new_tokens: int
+    vocab_size: int
+    cached_len: int = 0
+    tree: DraftTree | None = None
+    prompt_len: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.tokens:
+            raise ValueError("a prompt needs at least one token, got none")
+        self._check_vocabulary("prompt_token_ids", self.tokens)
+        self._check_vocabulary("logit_bias", tuple(self.sampling.logit_bias))
+        self._check_vocabulary("suppressed_token_ids", self.sampling.suppressed_token_ids)
+        self.prompt_len = len(self.tokens)
+        self.tree = DraftTree.plain(self.prompt_len, self.tokens[-1])
+
+    @property
+    def committed_len(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_new_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.tokens) - self.prompt_len
+
+    def offer(self, tree: DraftTree) -> bool:
+        """Take a tree to verify next. Returns False for a stale one, which is dropped.
+
+        Raises ValueError for a tree from the future, one that does not grow from the last committed
+        token, one that could outgrow max_new_tokens, or a second one before the verdict.
+        """
+        if tree.committed_len < self.committed_len:
+            return False
+        if tree.committed_len > self.committed_len:
+            raise ValueError(
+                f"tree.committed_len is {tree.committed_len}, but only {self.committed_len} "
+                "tokens are committed"
+            )
+        if self.tree is not None:
+            raise ValueError(f"a tree for committed_len {self.committed_len} is being verified")
+        if tree.tokens[0] != self.tokens[-1]:
+            raise ValueError(
+                f"tree.tokens[0] must be the last committed token {self.tokens[-1]}, "
+                f"got {tree.tokens[0]}"
+            )
+        if self.num_new_tokens >= self.max_new_tokens:
+            raise ValueError(f"all {self.max_new_tokens} tokens of max_new_tokens are committed")
+        self._check_vocabulary("tree.tokens", tree.tokens)
+        self.tree = tree
+        return True
+
+    def next_rows(self, chunk_len: int) -> Rows:
+        """Return the rows of the next forward: at most `chunk_len` of a prompt, then the tree."""
+        assert self.tree is not None, "a session without a tree is not ready"
+        first = self.cached_len
+        root = self.committed_len - 1
+        last = min(root, first + chunk_len)
+        chain = tuple(self.tokens[first:last])
+        parents = range(-1, len(chain) - 1)
+        if last < root:
+            return Rows(self, first, chain, tuple(parents), None)
+        shift = len(chain)
+        tree_parents = (shift - 1, *(parent + shift for parent in self.tree.parents[1:]))
+        return Rows(self, first, chain + self.tree.tokens, (*parents, *tree_parents), shift)
+
+    def advance(self, num_rows: int) -> None:
+        """Note that the next rows of the prompt are cached."""
+        self.cached_len += num_rows
+        assert self.cached_len < self.committed_len
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Append the tokens of a verdict. All but the last have rows in the cache."""
+        assert self.tree is not None, "nothing was verified"
+        self.tree = None
+        self.tokens.extend(tokens)
+        self.cached_len = self.committed_len - 1
+
+    def _check_vocabulary(self, name: str, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if not 0 <= token < self.vocab_size:
+                raise ValueError(f"{name} must be in [0, {self.vocab_size}), got {token}")

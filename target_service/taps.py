@@ -1,0 +1,207 @@
+"""Taps on their way to subscribers: held back for one that was announced, bounded for all.
+
+A feed is a session's taps. Anything may subscribe: a drafter, a shadow, a recorder. None of them is
+ever the target's problem: one that falls behind by more than the buffer is dropped.
+
+Legend: T rows, X tapped width (layers * hidden).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from protos import speculation_pb2 as pb
+from protos import tensors
+from protos.pairing import Pairing
+from target_service.session import Session
+
+# A message stays well below gRPC's default limit of 4 MiB.
+_MAX_FRAME_BYTES = 2 * 2**20
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Taps of consecutive rows from `base_len` on, and the committed tokens that follow each."""
+
+    base_len: int
+    committed_len: int
+    tokens: tuple[int, ...]
+    taps_TX: torch.Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        return self.taps_TX.nbytes + 8 * len(self.tokens)
+
+    def split(self) -> list[Frame]:
+        """Return the frame in pieces that fit a message."""
+        rows = max(1, len(self.tokens) * _MAX_FRAME_BYTES // max(self.num_bytes, 1))
+        return [
+            Frame(
+                self.base_len + start,
+                self.committed_len,
+                self.tokens[start : start + rows],
+                self.taps_TX[start : start + rows],
+            )
+            for start in range(0, len(self.tokens), rows)
+        ]
+
+
+class SubscriberTooSlowError(Exception):
+    """A subscriber fell behind by more than the buffer."""
+
+
+class Subscription:
+    """One subscriber of one session: the columns it wants of every frame, in its own order."""
+
+    def __init__(self, pairing: Pairing, tapped: Pairing, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._columns = _columns(pairing, tapped)
+        self._queue: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._bytes = 0
+        self._too_slow = False
+
+    def put(self, frame: Frame) -> None:
+        """Queue a frame, or give the subscriber up."""
+        if self._too_slow:
+            return
+        frame = self._select(frame)
+        self._bytes += frame.num_bytes
+        self._too_slow = self._bytes > self._max_bytes
+        self._queue.put_nowait(None if self._too_slow else frame)
+
+    def end(self) -> None:
+        """The session is closed: nothing will follow."""
+        self._queue.put_nowait(None)
+
+    async def next_frame(self) -> pb.TapFrame | None:
+        """Return the next frame, or None at the end. Raises SubscriberTooSlowError."""
+        frame = await self._queue.get()
+        if self._too_slow:
+            raise SubscriberTooSlowError(
+                f"the subscriber is more than {self._max_bytes} bytes of taps behind"
+            )
+        if frame is None:
+            return None
+        self._bytes -= frame.num_bytes
+        return self._to_proto(frame)
+
+    def _select(self, frame: Frame) -> Frame:
+        if self._columns is None:
+            return frame
+        taps_TX = frame.taps_TX[:, self._columns]
+        return Frame(frame.base_len, frame.committed_len, frame.tokens, taps_TX)
+
+    @staticmethod
+    def _to_proto(frame: Frame) -> pb.TapFrame:
+        taps = tensors.to_proto(frame.taps_TX) if frame.taps_TX.shape[1] else None
+        return pb.TapFrame(
+            base_len=frame.base_len,
+            committed_len=frame.committed_len,
+            tokens=frame.tokens,
+            taps=taps,
+        )
+
+
+def _columns(pairing: Pairing, tapped: Pairing) -> torch.Tensor | None:
+    """Return the columns of the target's taps a subscriber wants; None for all as they are."""
+    if pairing.tap_layers == tapped.tap_layers:
+        return None
+    starts = [tapped.tap_layers.index(layer) * tapped.hidden_size for layer in pairing.tap_layers]
+    wanted = [torch.arange(start, start + tapped.hidden_size) for start in starts]
+    return torch.cat(wanted) if wanted else torch.empty(0, dtype=torch.long)
+
+
+@dataclass
+class _Feed:
+    session: Session
+    expected: bool
+    backlog: deque[Frame] = field(default_factory=deque)
+    subscriptions: list[Subscription] = field(default_factory=list)
+
+    def first_row(self) -> int:
+        return self.backlog[0].base_len if self.backlog else self.session.cached_len
+
+
+class TapHub:
+    """The feeds of all sessions."""
+
+    def __init__(self, tapped: Pairing, *, max_bytes: int, attach_timeout_s: float) -> None:
+        self._tapped = tapped
+        self._max_bytes = max_bytes
+        self._attach_timeout_s = attach_timeout_s
+        self._feeds: dict[str, _Feed] = {}
+        self._opened = asyncio.Condition()
+
+    @property
+    def num_subscriptions(self) -> int:
+        return sum(len(feed.subscriptions) for feed in self._feeds.values())
+
+    async def open(self, session: Session, *, expect: bool) -> None:
+        """Begin a session's feed. `expect` holds frames back until somebody subscribes."""
+        self._feeds[session.session_id] = _Feed(session, expect)
+        async with self._opened:
+            self._opened.notify_all()
+
+    def close(self, session: Session) -> None:
+        """End a session's feed and its subscriptions."""
+        feed = self._feeds.pop(session.session_id, None)
+        for subscription in feed.subscriptions if feed else ():
+            subscription.end()
+
+    def publish(self, session: Session, base_len: int, taps_TX: torch.Tensor) -> None:
+        """Send the taps of rows from `base_len` on to whoever listens."""
+        feed = self._feeds.get(session.session_id)
+        if feed is None or not (feed.expected or feed.subscriptions):
+            return
+        tokens = tuple(session.tokens[base_len + 1 : base_len + 1 + len(taps_TX)])
+        for frame in Frame(base_len, session.committed_len, tokens, taps_TX).split():
+            for subscription in feed.subscriptions:
+                subscription.put(frame)
+            if feed.expected:
+                self._hold_back(feed, frame)
+
+    def _hold_back(self, feed: _Feed, frame: Frame) -> None:
+        feed.backlog.append(frame)
+        while sum(held.num_bytes for held in feed.backlog) > self._max_bytes:
+            feed.backlog.popleft()
+
+    async def subscribe(
+        self, session_id: str, pairing: Pairing, known_len: int
+    ) -> tuple[Subscription, Sequence[int], int]:
+        """Return a subscription, the tokens it missed and the first row that will come.
+
+        Raises KeyError if no such session opens within the attach timeout, ValueError if the
+        subscriber claims to know tokens that do not exist.
+        """
+        feed = await self._wait_for(session_id)
+        if known_len > feed.session.committed_len:
+            raise ValueError(
+                f"known_len is {known_len}, but only {feed.session.committed_len} tokens exist"
+            )
+        subscription = Subscription(pairing, self._tapped, self._max_bytes)
+        first_row = feed.first_row()
+        for frame in feed.backlog:
+            subscription.put(frame)
+        feed.backlog.clear()
+        feed.expected = False
+        feed.subscriptions.append(subscription)
+        return subscription, feed.session.tokens[known_len:], first_row
+
+    def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
+        """Forget a subscriber."""
+        feed = self._feeds.get(session_id)
+        if feed and subscription in feed.subscriptions:
+            feed.subscriptions.remove(subscription)
+
+    async def _wait_for(self, session_id: str) -> _Feed:
+        try:
+            async with asyncio.timeout(self._attach_timeout_s), self._opened:
+                await self._opened.wait_for(lambda: session_id in self._feeds)
+        except TimeoutError:
+            raise KeyError(session_id) from None
+        return self._feeds[session_id]

@@ -1,0 +1,67 @@
+"""Weights of a Hugging Face directory: safetensors only, memory-mapped, one file or many shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def read_config(model_dir: Path) -> dict[str, Any]:
+    """Return config.json of a model directory. Raises ValueError that says what is missing."""
+    path = model_dir / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{model_dir} is not a model directory: it has no config.json")
+    config: dict[str, Any] = json.loads(path.read_text())
+    return config
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """Return the torch dtype of a name such as "bfloat16"."""
+    if name not in _DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {name!r}")
+    return _DTYPES[name]
+
+
+class Weights:
+    """The tensors of a directory by name. A tensor is a view of the file until it is converted."""
+
+    def __init__(self, model_dir: Path, dtype: torch.dtype | None = None) -> None:
+        """Open every shard. `dtype` converts on access; None keeps what the files have."""
+        paths = sorted(model_dir.glob("*.safetensors"))
+        if not paths:
+            raise ValueError(
+                f"{model_dir} has no *.safetensors (other formats are not read: they can run code)"
+            )
+        self._dtype = dtype
+        self._files = [safe_open(path, framework="pt") for path in paths]
+        self._file_of = {name: file for file in self._files for name in file.keys()}  # noqa: SIM118
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file_of
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file_of)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """Return a tensor. Raises ValueError for a name that no shard has."""
+        if name not in self._file_of:
+            raise ValueError(f"the checkpoint has no tensor {name!r}")
+        tensor: torch.Tensor = self._file_of[name].get_tensor(name)
+        return tensor if self._dtype is None else tensor.to(self._dtype)
+
+    def get(self, name: str) -> torch.Tensor | None:
+        """Return a tensor, or None if no shard has it."""
+        if name not in self:
+            return None
+        return self[name]

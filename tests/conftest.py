@@ -1,0 +1,25 @@
+"""What all tests share: one thread a process, no hypothesis deadline, the embedded model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+# The cores are shared with other work: time limits would test the machine, not the code.
+settings.register_profile(
+    "slipstream", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("slipstream")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The embedded model's directory; fetched if it is not in the cache yet."""
+    from slipstream.fetch import fetch
+
+    return fetch("smollm2-135m", show_progress=False)

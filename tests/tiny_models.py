@@ -1,0 +1,144 @@
+"""Random drafters of a few kilobytes, written as the checkpoints they stand for."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+
+def write_tiny_eagle3(
+    path: Path,
+    *,
+    target_dir: Path | None = None,
+    hidden: int | None = None,
+    vocab: int | None = None,
+    target_layers: int | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    without: Iterable[str] = (),
+    **config: Any,
+) -> Path:
+    """Write a random EAGLE-3 drafter with a Llama layer into `path`; return the path.
+
+    Sizes not given are those of the target's config.json in `target_dir`; the tap layers are those
+    a target taps by default. `config` overrides fields of the drafter's config.json, and the
+    tensors follow: a draft_vocab_size below the vocabulary gets a `d2t`. `without` names tensors to
+    leave out.
+    """
+    target = json.loads((target_dir / "config.json").read_text()) if target_dir else {}
+    hidden = hidden or target["hidden_size"]
+    layers = target_layers or target["num_hidden_layers"]
+    full = _default_config(hidden, vocab or target["vocab_size"], layers) | config
+    full |= {"target_hidden_size": config.get("target_hidden_size", hidden)}
+    tensors = _tensors(full, torch.Generator().manual_seed(seed))
+    kept = {name: tensor for name, tensor in tensors.items() if name not in set(without)}
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps(full))
+    save_file({name: _as(tensor, dtype) for name, tensor in kept.items()}, path / FILE)
+    return path
+
+
+FILE = "model.safetensors"
+
+
+def _default_config(hidden: int, vocab: int, layers: int) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "vocab_size": vocab,
+        "num_hidden_layers": 1,
+        "max_position_embeddings": 64,
+        "rope_theta": 10000.0,
+        "rms_norm_eps": 1e-5,
+        "eagle_aux_hidden_state_layer_ids": sorted(
+            {min(2, layers - 1), layers // 2, max(layers - 3, 0)}
+        ),
+    }
+
+
+def _as(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _tensors(config: dict[str, Any], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    found = {
+        name: _random(shape, generator)
+        for shapes in (_shapes(config), _optional_shapes(config))
+        for name, shape in shapes.items()
+    }
+    vocab, draft_vocab = config["vocab_size"], config.get("draft_vocab_size")
+    if draft_vocab and draft_vocab < vocab:
+        ids = torch.randperm(vocab, generator=generator)[:draft_vocab].sort().values
+        found["d2t"] = ids - torch.arange(draft_vocab)
+        found["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, True)
+    return found
+
+
+def _random(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Return norms around 1, and matrices that neither swell nor shrink what passes through."""
+    noise = torch.randn(shape, generator=generator)
+    return 1 + 0.3 * noise if len(shape) == 1 else noise * (2 / shape[-1]) ** 0.5
+
+
+def _shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, inner, vocab = (
+        config[name] for name in ("hidden_size", "intermediate_size", "vocab_size")
+    )
+    taps = _num_taps(config)
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    return {
+        "embed_tokens.weight": (vocab, hidden),
+        "fc.weight": (hidden, taps * config["target_hidden_size"]),
+        "midlayer.hidden_norm.weight": (hidden,),
+        "midlayer.input_layernorm.weight": (hidden,),
+        "midlayer.post_attention_layernorm.weight": (hidden,),
+        "midlayer.self_attn.q_proj.weight": (queries, 2 * hidden),
+        "midlayer.self_attn.k_proj.weight": (keys, 2 * hidden),
+        "midlayer.self_attn.v_proj.weight": (keys, 2 * hidden),
+        "midlayer.self_attn.o_proj.weight": (hidden, queries),
+        "midlayer.mlp.gate_proj.weight": (inner, hidden),
+        "midlayer.mlp.up_proj.weight": (inner, hidden),
+        "midlayer.mlp.down_proj.weight": (hidden, inner),
+        "norm.weight": (hidden,),
+        "lm_head.weight": (config.get("draft_vocab_size") or vocab, hidden),
+    }
+
+
+def _optional_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    width, taps = config["target_hidden_size"], _num_taps(config)
+    shapes: dict[str, tuple[int, ...]] = {}
+    if config.get("fc_norm"):
+        shapes |= {f"fc_norm.{tap}.weight": (width,) for tap in range(taps)}
+    if config.get("norm_before_fc"):
+        shapes["input_norm.weight"] = (taps * width,)
+    if config.get("bias"):
+        shapes["fc.bias"] = (config["hidden_size"],)
+    if config.get("attention_bias"):
+        shapes |= _biases(config, ".self_attn.")
+    if config.get("mlp_bias"):
+        shapes |= _biases(config, ".mlp.")
+    return shapes
+
+
+def _biases(config: dict[str, Any], part: str) -> dict[str, tuple[int, ...]]:
+    """Return the biases of all linear layers of a part of the layer."""
+    return {
+        name.replace("weight", "bias"): shape[:1]
+        for name, shape in _shapes(config).items()
+        if part in name
+    }
+
+
+def _num_taps(config: dict[str, Any]) -> int:
+    key = "eagle_aux_hidden_state_layer_ids"
+    return len(config.get(key) or config.get("eagle_config", {}).get(key) or (2, 3, 4))
