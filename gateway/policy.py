@@ -22,8 +22,8 @@ class Policy:
 
     @property
     def drafts(self) -> bool:
-        """Whether a drafter is wanted at all."""
-        return self.plan is not None and self.plan.steps > 0
+        """Whether a drafter is wanted at all: not for trees that are their root alone."""
+        return self.plan is not None and self.plan.steps > 0 and self.plan.draft_tokens > 1
 
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:
         """Return what is worth verifying when at most `remaining` more tokens are wanted."""

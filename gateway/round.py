@@ -100,12 +100,16 @@ class Rounds:
     def on_verdict(self, verdict: Verdict, now: float) -> DraftTree:
         """Commit a verdict's tokens. Returns the tree it was about.
 
-        Raises ValueError for a verdict about another state than ours.
+        Raises ValueError for a verdict about another state or another tree than ours.
         """
         tree = self._verifying
         if tree is None or verdict.committed_len != self.committed_len:
             raise ValueError(
                 f"a verdict for committed_len {verdict.committed_len} came at {self.committed_len}"
+            )
+        if len(verdict.path) > tree.num_drafts:
+            raise ValueError(
+                f"a verdict accepts {len(verdict.path)} nodes of a tree with {tree.num_drafts}"
             )
         self.tokens.extend(verdict.tokens)
         self._verifying = None
@@ -121,10 +125,13 @@ class Rounds:
         arrived = self._take_arrived()
         if arrived is not None:
             self._patience.kept()
+            self._pause_s = _FIRST_PAUSE_S
             return self._send(self._policy.trim(arrived, remaining))
-        if self._worth_waiting() and now < self.deadline:
-            return None
-        self._miss()
+        # The last token of an answer comes from the root: there a draft is of no use.
+        if self._policy.drafts and remaining > 1:
+            if self._worth_waiting() and now < self.deadline:
+                return None
+            self._miss()
         return self._send(DraftTree.plain(self.committed_len, self.tokens[-1]))
 
     def on_tree(self, tree: DraftTree) -> None:
@@ -135,11 +142,13 @@ class Rounds:
     def on_drafter_open(self, drafter_id: str) -> None:
         """A drafter follows this session from now on."""
         self._drafter_open = True
-        self._pause_s = _FIRST_PAUSE_S
         self.statistics.drafter_id = drafter_id
 
     def on_drafter_lost(self, reason: str) -> float:
-        """No drafter follows this session any more. Returns seconds to pause before another try."""
+        """No drafter follows this session any more. Returns seconds to pause before another try.
+
+        They double until a draft is used: a drafter may open and be lost again for ever.
+        """
         self._drafter_open = False
         self._arrived = None
         self.statistics.trouble = reason
@@ -160,11 +169,9 @@ class Rounds:
         return tree
 
     def _worth_waiting(self) -> bool:
-        return self._policy.drafts and self._drafter_open and not self._patience.rounds_to_skip
+        return self._drafter_open and not self._patience.rounds_to_skip
 
     def _miss(self) -> None:
-        if not self._policy.drafts:
-            return
         self.statistics.missed += 1
         if self._patience.rounds_to_skip:
             self._patience.rounds_to_skip -= 1

@@ -83,6 +83,8 @@ class DraftReplicas:
     """The draft services, taken in turn."""
 
     def __init__(self, channels: Sequence[grpc.aio.Channel]) -> None:
+        if not channels:
+            raise ValueError("at least one draft service is needed, got none")
         stubs = [draft_pb2_grpc.DraftServiceStub(channel) for channel in channels]
         self._turn = itertools.cycle(stubs)
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from kernels.dispatch import Op
 from kernels.noise import gumbel, gumbel_of_vocabulary
 
 _FEW_CANDIDATES = 1024
+_VOCABULARY_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _top_p_limit(logits_NV: torch.Tensor, top_p: float) -> torch.Tensor:
     Sorting a whole vocabulary is slow: a short head of it is tried first, and doubled until it
     holds enough. The running sum over the head has the same bits however long the head is.
     """
-    total_N1 = logits_NV.logsumexp(-1, keepdim=True)
+    total_N1 = log_normalizer(logits_NV)
     vocab_size = logits_NV.shape[-1]
     head = min(64, vocab_size)
     while True:
@@ -112,6 +114,25 @@ def penalized_logits(
     return kept_NV - penalties.frequency * counts_NV - penalties.presence * (counts_NV > 0)
 
 
+def log_normalizer(logits_NV: torch.Tensor) -> torch.Tensor:
+    """Return log sum exp of every row, [N, 1], summed block after block of the vocabulary.
+
+    `torch.logsumexp` splits the sum of a single row among threads, but not that of several rows:
+    its last bit depends on how many rows there are.
+    """
+    maxima_N1 = logits_NV.amax(-1, keepdim=True)
+    weights_NV = torch.exp(logits_NV - maxima_N1)
+    weights_NV = F.pad(weights_NV, (0, -weights_NV.shape[-1] % _VOCABULARY_BLOCK))
+    block_sums = weights_NV.unflatten(-1, (-1, _VOCABULARY_BLOCK)).sum(-1)
+    return maxima_N1 + block_sums.cumsum(-1)[:, -1:].log()
+
+
 def token_logprobs(logits_NV: torch.Tensor, tokens_N: torch.Tensor) -> torch.Tensor:
     """Return log softmax(logits)[token] of every row, [N]."""
-    return (logits_NV.gather(-1, tokens_N[:, None]) - logits_NV.logsumexp(-1, keepdim=True))[:, 0]
+    return (logits_NV.gather(-1, tokens_N[:, None]) - log_normalizer(logits_NV))[:, 0]
+
+
+def top_logprobs(logits_NV: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the likeliest tokens of every row and their log softmax, [N, count], best first."""
+    top = logits_NV.topk(count, dim=-1)
+    return top.indices, top.values - log_normalizer(logits_NV)

@@ -15,6 +15,7 @@ from protos import speculation_pb2 as pb
 assert sys.byteorder == "little", "tensors travel little-endian and are not swapped"
 
 MAX_DIMS = 4
+_MAX_ELEMENTS = 2**60
 _TORCH_DTYPES: dict[int, torch.dtype] = {
     pb.DTYPE_F32: torch.float32,
     pb.DTYPE_BF16: torch.bfloat16,
@@ -39,7 +40,8 @@ def torch_dtype(dtype: int) -> torch.dtype:
 
 def to_proto(tensor: torch.Tensor) -> pb.Tensor:
     """Serialise a tensor of any device. One copy, as protobuf takes nothing but `bytes`."""
-    flat = tensor.detach().cpu().contiguous().view(torch.uint8).reshape(-1)
+    # Flattened first: a tensor without dimensions cannot be viewed as bytes.
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     dtype = pb.Dtype.Name(wire_dtype(tensor.dtype))
     return pb.Tensor(dtype=dtype, shape=tensor.shape, inline=flat.numpy().tobytes())
 
@@ -47,11 +49,13 @@ def to_proto(tensor: torch.Tensor) -> pb.Tensor:
 def from_proto(message: pb.Tensor) -> torch.Tensor:
     """Parse a tensor. The result is writable and owns its memory.
 
-    Raises ValueError for an unknown dtype, too many dimensions or a payload of another size.
+    Raises ValueError for an unknown dtype, too many or too large dimensions, or a payload of
+    another size.
     """
     dtype, shape = torch_dtype(message.dtype), tuple(message.shape)
     if len(shape) > MAX_DIMS:
         raise ValueError(f"a tensor has at most {MAX_DIMS} dimensions, got {len(shape)}")
+    _check_strides(shape)
     payload = message.inline
     expected = math.prod(shape) * dtype.itemsize
     if len(payload) != expected:
@@ -61,3 +65,9 @@ def from_proto(message: pb.Tensor) -> torch.Tensor:
     if not payload:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(payload), dtype=dtype).reshape(shape)
+
+
+def _check_strides(shape: tuple[int, ...]) -> None:
+    """Refuse what 64 bits cannot count even if a zero among the sizes asks for no memory."""
+    if math.prod(max(size, 1) for size in shape) >= _MAX_ELEMENTS:
+        raise ValueError(f"a tensor has fewer than {_MAX_ELEMENTS} elements, got shape {shape}")

@@ -87,9 +87,8 @@ class LocalStack:
         try:
             for name in ("target", "draft", "gateway"):
                 self.spawn(name)
-            deadline = time.monotonic() + timeout_s
             for name in self.processes:
-                self._wait_healthy(name, deadline)
+                self.wait_healthy(name, timeout_s=timeout_s)
         except BaseException:
             self.stop()
             raise
@@ -109,6 +108,17 @@ class LocalStack:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
+
+    def wait_healthy(self, name: str, *, timeout_s: float = 180.0) -> None:
+        """Wait until a service is healthy. Raises StackError if it ends or takes too long."""
+        address = getattr(self.addresses, name)
+        deadline = time.monotonic() + timeout_s
+        while not is_healthy(address):
+            if self.processes[name].poll() is not None:
+                raise StackError(self._obituary(name))
+            if time.monotonic() > deadline:
+                raise StackError(f"the {name} service at {address} is not healthy in time")
+            time.sleep(_POLL_S)
 
     def wait(self) -> None:
         """Wait until a service ends by itself. Raises StackError then."""
@@ -167,15 +177,6 @@ class LocalStack:
             *("--model", model, "--listen", addresses.gateway, "--target", addresses.target),
             *("--draft", addresses.draft, *self.config.gateway_args),
         ]
-
-    def _wait_healthy(self, name: str, deadline: float) -> None:
-        address = getattr(self.addresses, name)
-        while not is_healthy(address):
-            if self.processes[name].poll() is not None:
-                raise StackError(self._obituary(name))
-            if time.monotonic() > deadline:
-                raise StackError(f"the {name} service at {address} is not healthy in time")
-            time.sleep(_POLL_S)
 
     def _obituary(self, name: str) -> str:
         tail = "\n".join(self.log_of(name).splitlines()[-_LOG_TAIL_LINES:])

@@ -23,6 +23,7 @@ from kernels.sampling import (
     agreement_tokens,
     penalized_logits,
     token_logprobs,
+    top_logprobs,
 )
 from protos.messages import SamplingParams, TopLogprobs, Verdict, VerifyTimings
 from target_service.kv_cache import KvCache
@@ -151,8 +152,8 @@ def _penalized(
 def _top_logprobs(logits_PV: torch.Tensor, count: int | None) -> tuple[TopLogprobs, ...]:
     if not count:
         return ()
-    top = torch.log_softmax(logits_PV, dim=-1).topk(count, dim=-1)
+    ids_PC, logprobs_PC = top_logprobs(logits_PV, count)
     return tuple(
         TopLogprobs(tuple(ids), tuple(logprobs))
-        for ids, logprobs in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        for ids, logprobs in zip(ids_PC.tolist(), logprobs_PC.tolist(), strict=True)
     )

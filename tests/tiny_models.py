@@ -31,8 +31,8 @@ def write_tiny_eagle3(
     target = json.loads((target_dir / "config.json").read_text()) if target_dir else {}
     hidden = hidden or target["hidden_size"]
     layers = target_layers or target["num_hidden_layers"]
-    full = _default_config(hidden, vocab or target["vocab_size"], layers) | config
-    full |= {"target_hidden_size": config.get("target_hidden_size", hidden)}
+    full = _default_config(hidden, vocab or target["vocab_size"], layers)
+    full |= {"target_hidden_size": target.get("hidden_size", hidden)} | config
     tensors = _tensors(full, torch.Generator().manual_seed(seed))
     kept = {name: tensor for name, tensor in tensors.items() if name not in set(without)}
     path.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 It follows the taps like an honest one, and answers every frame with trees that are wrong in one of
 many ways: random branches, stale and future lengths, a wrong root, ids outside the vocabulary,
-parents that do not exist, far too many nodes, floods. None of it may change a text or stop an answer.
+parents that do not exist, far too many nodes, floods. None of it may change a text or end one.
 """
 
 from __future__ import annotations

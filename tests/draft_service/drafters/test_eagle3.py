@@ -293,17 +293,3 @@ def test_pairing_states_what_must_fit_the_target(tmp_path):
     assert drafter.pairing.tap_layers == TAP_LAYERS
     assert drafter.pairing.tap_dtype == pb.DTYPE_F16
     assert drafter.pairing.tokenizer_digest == hashlib.sha256(b"{}").hexdigest()
-
-
-def test_tap_layers_given_at_load_override_the_config(tiny_dir):
-    drafter = Eagle3Drafter.load("tiny", tiny_dir, target_side(), tap_layers=[1, 5, 12])
-
-    assert drafter.pairing.tap_layers == (1, 5, 12)
-
-
-def test_a_tokenizer_of_another_target_is_refused(tmp_path):
-    write_tiny_eagle3(tmp_path, **sizes)
-    (tmp_path / "tokenizer.json").write_text("{}")
-
-    with pytest.raises(ValueError, match=r"tokenizer\.json.*44136fa.*the target's is 0123"):
-        Eagle3Drafter.load("tiny", tmp_path, target_side(tokenizer_digest="0123"))

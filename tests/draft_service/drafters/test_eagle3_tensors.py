@@ -162,3 +162,16 @@ def test_a_shared_embedding_must_be_as_wide_as_the_drafter(tmp_path):
 
     with pytest.raises(ValueError, match=r"the target's embed_.* \[97, 32\], expected \[97, 16\]"):
         load(tmp_path / "drafter", model_dir=tmp_path / "target")
+
+
+def test_a_tokenizer_of_another_target_is_refused(drafter_dir):
+    (drafter_dir / "tokenizer.json").write_text("{}")
+
+    with pytest.raises(ValueError, match=r"tokenizer\.json.*44136fa.*the target's is 0123"):
+        load(drafter_dir, tokenizer_digest="0123")
+
+
+def test_tap_layers_given_at_load_override_the_config(drafter_dir):
+    drafter = Eagle3Drafter.load("tiny", drafter_dir, target_side(), tap_layers=[1, 5, 12])
+
+    assert drafter.pairing.tap_layers == (1, 5, 12)

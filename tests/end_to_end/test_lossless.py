@@ -1,0 +1,176 @@
+"""The first promise: a drafter can change the speed, never the text, and not a bit of a logprob."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from slipstream.client import AsyncClient, Completion, Request
+from slipstream.stack import LocalStack
+from tests.end_to_end.losslessness import (
+    DRAFTERS,
+    PROMPTS,
+    SAMPLINGS,
+    answers,
+    differing,
+    request,
+)
+
+TINY_TOKENS = 32
+REAL_TOKENS = 24
+
+
+def plain_and(
+    stack: LocalStack, prompts: Sequence[str], sampling: str, tokens: int
+) -> list[Completion]:
+    """Return the plain answers: what everything else is compared with."""
+    plain = [request(prompt, sampling, tokens, None) for prompt in prompts]
+    return answers(stack.addresses.gateway, plain)
+
+
+def speculated(
+    gateway: str, prompts: Sequence[str], sampling: str, tokens: int, drafter: str
+) -> list[Completion]:
+    """Return the answers with a drafter."""
+    return answers(gateway, [request(prompt, sampling, tokens, drafter) for prompt in prompts])
+
+
+def drafted(completions: Sequence[Completion]) -> int:
+    return sum(completion.finish.speculation.drafted for completion in completions)
+
+
+def check_drafters(stack: LocalStack, prompts: Sequence[str], sampling: str, tokens: int) -> None:
+    """Honest drafters of a stack leave every answer alone, and do draft."""
+    plain = plain_and(stack, prompts, sampling, tokens)
+    for drafter in DRAFTERS:
+        done = speculated(stack.addresses.gateway, prompts, sampling, tokens, drafter)
+
+        assert differing(plain, done) == [], drafter
+        # A random model under penalties repeats nothing that prompt lookup could copy.
+        assert drafted(done) > 0 or (drafter, sampling) == ("ngram", "penalized")
+
+
+def check_adversary(
+    stack: LocalStack, adversary: str, prompts: Sequence[str], sampling: str, tokens: int
+) -> None:
+    """A drafter that means harm leaves every answer alone, and its trees are verified."""
+    plain = plain_and(stack, prompts, sampling, tokens)
+
+    done = speculated(adversary, prompts, sampling, tokens, "adversary")
+
+    assert differing(plain, done) == []
+    assert drafted(done) > 0
+
+
+async def _killing(stack: LocalStack, requests: Sequence[Request]) -> list[Completion]:
+    """Answer all requests; kill the draft service once half of them have drafts behind them."""
+    drafting = 0
+
+    async def answer(client: AsyncClient, one: Request) -> Completion:
+        nonlocal drafting
+        chunks = []
+        async for chunk in client.stream(one, timeout_s=600):
+            chunks.append(chunk)
+            if len(chunks) == 4:
+                drafting += 1
+                if drafting == len(requests) // 2:
+                    stack.processes["draft"].kill()
+        return Completion.of(chunks)
+
+    async with AsyncClient(stack.addresses.gateway) as client:
+        return list(await asyncio.gather(*(answer(client, one) for one in requests)))
+
+
+def check_killed_drafter(
+    stack: LocalStack, prompts: Sequence[str], sampling: str, tokens: int
+) -> None:
+    """A drafter that dies mid-answer leaves every answer alone."""
+    plain = plain_and(stack, prompts, sampling, tokens)
+    requests = [request(prompt, sampling, tokens, "ngram") for prompt in prompts]
+
+    done = asyncio.run(_killing(stack, requests))
+
+    assert differing(plain, done) == []
+    assert any(completion.finish.speculation.missed for completion in done)
+
+
+@pytest.fixture
+def mortal_tiny_stack(tiny_stack: LocalStack) -> Iterator[LocalStack]:
+    """The tiny stack, with its draft service brought back afterwards."""
+    yield tiny_stack
+    revive(tiny_stack)
+
+
+@pytest.fixture
+def mortal_smollm2_stack(smollm2_stack: LocalStack) -> Iterator[LocalStack]:
+    """The embedded model's stack, with its draft service brought back afterwards."""
+    yield smollm2_stack
+    revive(smollm2_stack)
+
+
+def revive(stack: LocalStack) -> None:
+    stack.processes["draft"].wait(10)
+    stack.spawn("draft")
+    stack.wait_healthy("draft")
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_drafters_never_change_a_tiny_models_text(tiny_stack, sampling):
+    """Prompt lookup and a random EAGLE-3 drafter, 20 prompts at once."""
+    check_drafters(tiny_stack, PROMPTS, sampling, TINY_TOKENS)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_an_adversary_never_changes_a_tiny_models_text(tiny_stack, tiny_adversary, sampling):
+    """Trees of any shape, wrong in any way."""
+    check_adversary(tiny_stack, tiny_adversary, PROMPTS, sampling, TINY_TOKENS)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_killed_drafter_never_changes_a_tiny_models_text(mortal_tiny_stack, sampling):
+    """kill -9 in the middle of 20 answers."""
+    check_killed_drafter(mortal_tiny_stack, PROMPTS, sampling, TINY_TOKENS)
+
+
+def test_another_seed_is_another_text(tiny_stack):
+    """The negative control: the comparison above does see a difference."""
+    one, other = (
+        answers(
+            tiny_stack.addresses.gateway,
+            [
+                Request(chat=prompt, sampling={"seed": seed}, stopping={"max_new_tokens": 16})
+                for prompt in PROMPTS[:4]
+            ],
+        )
+        for seed in (1, 2)
+    )
+
+    assert differing(one, other) == [0, 1, 2, 3]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_drafters_never_change_the_embedded_models_text(smollm2_stack, sampling):
+    """The same on the embedded model, on fewer prompts."""
+    check_drafters(smollm2_stack, PROMPTS[:3], sampling, REAL_TOKENS)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+class TestTheWholeMatrixOnTheEmbeddedModel:
+    """20 prompts, three ways of sampling, every kind of drafter."""
+
+    def test_drafters(self, smollm2_stack, sampling):
+        """Prompt lookup and a random EAGLE-3 drafter."""
+        check_drafters(smollm2_stack, PROMPTS, sampling, TINY_TOKENS)
+
+    def test_adversary(self, smollm2_stack, smollm2_adversary, sampling):
+        """Trees of any shape, wrong in any way."""
+        check_adversary(smollm2_stack, smollm2_adversary, PROMPTS, sampling, TINY_TOKENS)
+
+    def test_killed_drafter(self, mortal_smollm2_stack, sampling):
+        """kill -9 in the middle of 20 answers."""
+        check_killed_drafter(mortal_smollm2_stack, PROMPTS, sampling, TINY_TOKENS)
