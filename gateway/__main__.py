@@ -17,15 +17,20 @@ from protos import gateway_pb2_grpc, serving, target_pb2, target_pb2_grpc
 
 log = structlog.get_logger()
 
+_RETRY_PAUSE_S = 0.5
+
 
 async def describe_target(stub: target_pb2_grpc.TargetServiceStub) -> target_pb2.GetTargetResponse:
-    """Wait for the target and return what it says of itself."""
+    """Wait for the target and return what it says of itself. Says once that it waits."""
+    logged = False
     while True:
         try:
             return await stub.GetTarget(target_pb2.GetTargetRequest())
         except grpc.aio.AioRpcError as error:
-            log.warning("target_unreachable", reason=error.details())
-            await asyncio.sleep(1.0)
+            if not logged:
+                log.warning("target_unreachable", reason=error.details())
+                logged = True
+            await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 async def load_text(config: GatewayConfig, stub: target_pb2_grpc.TargetServiceStub) -> ModelText:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -79,7 +80,8 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         """Answer one prompt."""
         started_ns = time.perf_counter_ns()
         try:
-            generation = parse_request(request, self._model)
+            # In a thread: a megabyte of text takes a while to tokenize.
+            generation = await asyncio.to_thread(parse_request, request, self._model)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if self._running >= self._max_requests:

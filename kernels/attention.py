@@ -30,14 +30,14 @@ class RowLayout:
 
     The session's first `prefix_len` positions lie in slots of the same number and are seen by all
     rows; row i itself lies in slot prefix_len + i. Rows of a chain lie where their positions say,
-    so one causal mask does (`visible_RT` over all slots). A row of a tree gathers the slots from
+    so one causal mask does (`unseen_R1T` over all slots). A row of a tree gathers the slots from
     `trunk_len` on along its own path (`tail_slots_RT`).
     """
 
     prefix_len: int
     positions_R: torch.Tensor
     trunk_len: int
-    visible_RT: torch.Tensor
+    unseen_R1T: torch.Tensor
     tail_slots_RT: torch.Tensor | None
 
 
@@ -51,7 +51,8 @@ def lay_out_rows(prefix_len: int, parents: Sequence[int], device: torch.device) 
 def _lay_out_chain(prefix_len: int, rows: int, device: torch.device) -> RowLayout:
     positions_R = torch.arange(prefix_len, prefix_len + rows, device=device)
     slots_S = torch.arange(_whole_blocks(prefix_len + rows), device=device)
-    return RowLayout(prefix_len, positions_R, len(slots_S), slots_S <= positions_R[:, None], None)
+    unseen_R1S = slots_S > positions_R[:, None, None]
+    return RowLayout(prefix_len, positions_R, len(slots_S), unseen_R1S, None)
 
 
 def _lay_out_tree(prefix_len: int, parents: Sequence[int], device: torch.device) -> RowLayout:
@@ -61,8 +62,8 @@ def _lay_out_tree(prefix_len: int, parents: Sequence[int], device: torch.device)
     width = _whole_blocks(max(map(len, slots)))
     tail_slots_RT = torch.tensor([row + [0] * (width - len(row)) for row in slots], device=device)
     lengths_R = torch.tensor([len(row) for row in slots], device=device)
-    visible_RT = torch.arange(width, device=device) < lengths_R[:, None]
-    return RowLayout(prefix_len, trunk_len + lengths_R - 1, trunk_len, visible_RT, tail_slots_RT)
+    unseen_R1T = torch.arange(width, device=device) >= lengths_R[:, None, None]
+    return RowLayout(prefix_len, trunk_len + lengths_R - 1, trunk_len, unseen_R1T, tail_slots_RT)
 
 
 def _whole_blocks(length: int) -> int:
@@ -89,8 +90,9 @@ def position_blocked_attention(
     k_CSD, v_CSD = keys_CSD[:, trunk].float(), values_CSD[:, trunk].float()
     scores_CMS = q_CMD @ k_CSD.transpose(1, 2)
     if layout.tail_slots_RT is None:
-        unseen_MS = ~layout.visible_RT.repeat_interleave(groups, dim=0)
-        out_CMD = _softmax_times_values(scores_CMS.masked_fill_(unseen_MS, -torch.inf), v_CSD)
+        scores_CRGS = scores_CMS.unflatten(1, (rows, groups))
+        scores_CRGS.masked_fill_(layout.unseen_R1T, -torch.inf)
+        out_CMD = _softmax_times_values(scores_CMS, v_CSD)
     else:
         tail = _Tail(q_CMD, keys_CSD, values_CSD, layout)
         out_CMD = tail.attend(scores_CMS, v_CSD)
@@ -145,9 +147,9 @@ class _Tail:
         self._groups = q_CMD.shape[1] // self._rows
         self._values_BTD = values_CSD[:, layout.tail_slots_RT].float().flatten(0, 1)
         k_BTD = keys_CSD[:, layout.tail_slots_RT].float().flatten(0, 1)
-        unseen_B1T = ~layout.visible_RT.repeat(len(keys_CSD), 1)[:, None]
-        scores_BPT = self._padded(q_CMD) @ k_BTD.transpose(1, 2)
-        self._scores_BPT = scores_BPT.masked_fill_(unseen_B1T, -torch.inf)
+        self._scores_BPT = self._padded(q_CMD) @ k_BTD.transpose(1, 2)
+        scores_CRPT = self._scores_BPT.unflatten(0, (-1, self._rows))
+        scores_CRPT.masked_fill_(layout.unseen_R1T, -torch.inf)
 
     def attend(self, trunk_scores_CMS: torch.Tensor, trunk_v_CSD: torch.Tensor) -> torch.Tensor:
         """Return the output over trunk and tail, [C, M, D]."""

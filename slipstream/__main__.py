@@ -23,8 +23,8 @@ from slipstream.stack import Addresses, LocalStack, StackConfig, StackError, is_
 
 DEFAULT_MODEL = "smollm2-135m"
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-console = Console()
-messages = Console(stderr=True)
+console = Console(highlight=False)
+messages = Console(stderr=True, highlight=False)
 
 ModelOption = Annotated[str, typer.Option(help="name of a fetched model, or its directory")]
 LoadOption = Annotated[
@@ -108,6 +108,8 @@ def generate_command(
         mode=mode,
         raw=raw,
     )
+    # What the client can refuse is refused before anything is started.
+    options.request(prompts[0]).to_proto()
     with connected(gateway, model, load) as client:
         for index, (asked, answer) in enumerate(generate(client, prompts, options)):
             if json_lines:
