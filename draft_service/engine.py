@@ -1,12 +1,16 @@
 """One draft: rows with real taps over guessed ones, then a tree by the standing plan.
 
 It blocks; the server runs it in a thread of its own.
+
+Legend: T rows, X tapped width (layers * hidden).
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+
+import torch
 
 from draft_service.drafters import Draft, Drafter, Follower
 from draft_service.session import DraftSession
@@ -32,7 +36,7 @@ class Following:
 def follow(
     following: Following, frame: pb.TapFrame, arrived_ns: int, draft: bool
 ) -> DraftTree | None:
-    """Take in a frame; draft from it if wanted and if nothing newer is committed.
+    """Take in a frame; draft if wanted, planned, and if nothing newer is committed.
 
     Raises ValueError for a frame that does not follow the last one or is malformed.
     """
@@ -40,7 +44,7 @@ def follow(
     session = following.session
     _extend(following, frame)
     extended = time.perf_counter_ns()
-    if not (draft and session.is_newest(frame.committed_len)):
+    if not (draft and session.plan.steps and session.is_newest(frame.committed_len)):
         return None
     grown = following.follower.draft(session.tokens, session.plan, session.sampling)
     timings = DraftTimings(
@@ -55,15 +59,19 @@ def _extend(following: Following, frame: pb.TapFrame) -> None:
     taps_TX = None
     if following.drafter.pairing.tap_layers:
         taps_TX = tensors.from_proto(frame.taps)
-        _check_shape(following.drafter, tuple(taps_TX.shape), len(frame.tokens))
+        _check_taps(following.drafter, taps_TX, len(frame.tokens))
     following.session.take(frame.base_len, frame.tokens)
     following.follower.extend(frame.base_len, frame.tokens, taps_TX)
 
 
-def _check_shape(drafter: Drafter, shape: tuple[int, ...], rows: int) -> None:
-    expected = (rows, len(drafter.pairing.tap_layers) * drafter.pairing.hidden_size)
-    if shape != expected:
-        raise ValueError(f"taps of shape {list(shape)}, expected {list(expected)}")
+def _check_taps(drafter: Drafter, taps_TX: torch.Tensor, rows: int) -> None:
+    pairing = drafter.pairing
+    shape = [rows, len(pairing.tap_layers) * pairing.hidden_size]
+    dtype = tensors.torch_dtype(pairing.tap_dtype)
+    if (list(taps_TX.shape), taps_TX.dtype) != (shape, dtype):
+        raise ValueError(
+            f"taps of shape {list(taps_TX.shape)} and {taps_TX.dtype}, expected {shape} and {dtype}"
+        )
 
 
 def _with_root(session: DraftSession, draft: Draft, timings: DraftTimings) -> DraftTree:

@@ -28,7 +28,7 @@ class DrafterSpec:
     def parse(cls, text: str) -> DrafterSpec:
         drafter_id, separator, path = text.partition("=")
         check_id("drafter", drafter_id)
-        if not separator and drafter_id != "ngram":
+        if not path and text != "ngram":
             raise ValueError(f"drafter must be `ngram` or ID=DIRECTORY, got {text!r}")
         return cls(drafter_id, Path(path) if separator else None)
 
@@ -52,6 +52,9 @@ class Registry:
     def __init__(self, specs: Sequence[DrafterSpec]) -> None:
         if not specs:
             raise ValueError("at least one drafter is needed, got none")
+        ids = [spec.drafter_id for spec in specs]
+        if twice := {drafter_id for drafter_id in ids if ids.count(drafter_id) > 1}:
+            raise ValueError(f"every drafter needs an id of its own, got {sorted(twice)} twice")
         self._specs = tuple(specs)
         self._registered: Mapping[str, Registered] = {}
 
@@ -82,10 +85,16 @@ def _load(spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Registered
         if mismatches := drafter.pairing.mismatches(pairing):
             raise ValueError("; ".join(mismatches))
     except (ValueError, OSError) as error:
-        log.error("drafter_refused", drafter_id=spec.drafter_id, reason=str(error))
-        return Registered(spec, None, str(error))
+        return _refused(spec, str(error))
+    except Exception as error:  # a checkpoint is foreign: it can be wrong in any way
+        return _refused(spec, f"it cannot be loaded: {type(error).__name__}: {error}")
     log.info("drafter_ready", drafter_id=spec.drafter_id, kind=drafter.kind)
     return Registered(spec, drafter)
+
+
+def _refused(spec: DrafterSpec, reason: str) -> Registered:
+    log.error("drafter_refused", drafter_id=spec.drafter_id, reason=reason)
+    return Registered(spec, None, reason)
 
 
 def _build(spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Drafter:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -20,7 +21,9 @@ from protos import draft_pb2_grpc, speculation_pb2
 from protos.messages import DraftTree, Plan, SamplingParams
 from protos.serving import abort_retryable
 
-_PASSED_ON = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+class BadRequestError(Exception):
+    """The client sent something that no plan is."""
 
 
 class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
@@ -56,12 +59,9 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         try:
             session, drafter = await self._open(await anext(aiter(requests), None), context)
             yield pb.DraftResponse(opened=pb.DraftOpened(drafter_id=drafter.drafter_id))
-            plans = asyncio.create_task(_read_plans(session, requests))
-            try:
-                async for tree in self._trees(session, drafter, plans, context):
+            async with aclosing(self._trees(session, drafter, requests, context)) as trees:
+                async for tree in trees:
                     yield pb.DraftResponse(tree=tree.to_proto())
-            finally:
-                plans.cancel()
         finally:
             self._num_sessions -= 1
 
@@ -93,14 +93,14 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         self,
         session: DraftSession,
         drafter: Drafter,
-        plans: asyncio.Task[None],
+        requests: AsyncIterator[pb.DraftRequest],
         context: Any,
-    ) -> AsyncIterator[DraftTree]:
+    ) -> AsyncGenerator[DraftTree]:
         """Yield a tree for every newest frame, until the client or the target ends the session."""
         frames: asyncio.Queue[tuple[speculation_pb2.TapFrame, int] | Exception | None]
         frames = asyncio.Queue()
         pump = asyncio.create_task(self._pump(session, drafter, frames))
-        plans.add_done_callback(lambda _: frames.put_nowait(None))
+        plans = asyncio.create_task(_read_plans(session, requests, frames))
         following: Following | None = None
         try:
             while (item := await frames.get()) is not None:
@@ -115,6 +115,7 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the taps broke: {error}")
         finally:
             pump.cancel()
+            plans.cancel()
 
     async def _pump(
         self, session: DraftSession, drafter: Drafter, frames: asyncio.Queue[Any]
@@ -156,19 +157,31 @@ def _new_session(request: pb.OpenDraft, drafter: Drafter) -> DraftSession:
     )
 
 
-async def _read_plans(session: DraftSession, requests: AsyncIterator[pb.DraftRequest]) -> None:
+async def _read_plans(
+    session: DraftSession, requests: AsyncIterator[pb.DraftRequest], frames: asyncio.Queue[Any]
+) -> None:
     """Follow changes of the standing plan until the client half-closes or sends nonsense."""
-    async for request in requests:
-        if request.WhichOneof("message") != "plan":
-            return
-        session.plan = Plan.from_proto(request.plan)
+    try:
+        async for request in requests:
+            if request.WhichOneof("message") != "plan":
+                raise ValueError("every message of Draft after the first must be `plan`")
+            session.plan = Plan.from_proto(request.plan)
+        frames.put_nowait(None)
+    except ValueError as error:
+        frames.put_nowait(BadRequestError(str(error)))
 
 
 async def _abort(context: Any, error: Exception) -> None:
-    """End a Draft call because its taps ended badly."""
-    if isinstance(error, grpc.aio.AioRpcError) and error.code() in _PASSED_ON:
-        await context.abort(error.code(), error.details())
-    reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+    """End a Draft call because its client or its taps went wrong."""
+    if isinstance(error, BadRequestError):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    code, reason = None, str(error)
+    if isinstance(error, grpc.aio.AioRpcError):
+        code, reason = error.code(), error.details() or ""
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        await context.abort(code, reason)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        await abort_retryable(context, reason)
     await context.abort(grpc.StatusCode.UNAVAILABLE, f"the target's taps ended: {reason}")
 
 

@@ -32,8 +32,15 @@ class DraftSession:
         return len(self.tokens)
 
     def attach(self, missed: Sequence[int], first_row: int) -> None:
-        """The tap stream begins: these tokens came before it, and its first row is `first_row`."""
+        """The tap stream begins: these tokens came before it, and its first row is `first_row`.
+
+        Raises ValueError if that leaves a gap behind the known tokens.
+        """
         self.tokens.extend(missed)
+        if first_row >= self.committed_len:
+            raise ValueError(
+                f"the taps begin at row {first_row}, but only {self.committed_len} tokens are known"
+            )
         self.next_row = first_row
 
     def take(self, base_len: int, tokens: Sequence[int]) -> None:
@@ -43,10 +50,9 @@ class DraftSession:
         """
         if base_len != self.next_row:
             raise ValueError(f"a frame begins at row {base_len}, expected {self.next_row}")
-        del self.tokens[base_len + 1 + len(tokens) :]
         self.tokens[base_len + 1 :] = tokens
         self.next_row += len(tokens)
 
     def is_newest(self, committed_len: int) -> bool:
         """Whether all rows of a session with so many committed tokens were taken in."""
-        return self.next_row + 1 == committed_len == self.committed_len
+        return self.next_row + 1 == committed_len

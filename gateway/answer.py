@@ -80,23 +80,27 @@ class Answer:
 
     def _push_one(self, token: int) -> tuple[str, Finish | None]:
         self.num_tokens += 1
-        text, finish = self._scan(token)
+        if self._may_stop and token in self._stopping.stop_token_ids:
+            return self._end(Finish("stop", stop_token_id=token))
+        text, finish = self._scan(self._detokenizer.push([token]))
         if finish is None and self.remaining == 0:
-            return text + self._rest(), Finish("length")
+            rest, finish = self._end(Finish("length"))
+            text += rest
         return text, finish
 
-    def _scan(self, token: int) -> tuple[str, Finish | None]:
-        """Look for a stop; before min_new_tokens nothing stops an answer."""
-        if self.num_tokens <= self._stopping.min_new_tokens:
-            return self._detokenizer.push([token]), None
-        if token in self._stopping.stop_token_ids:
-            return self._rest(), Finish("stop", stop_token_id=token)
-        scan = self._stop_strings.push(self._detokenizer.push([token]))
-        if scan.matched is not None:
-            return scan.emit, Finish("stop", stop_string=scan.matched)
-        return scan.emit, None
+    @property
+    def _may_stop(self) -> bool:
+        """Before min_new_tokens nothing stops an answer."""
+        return self.num_tokens > self._stopping.min_new_tokens
 
-    def _rest(self) -> str:
-        """Return the text that was held back."""
-        scan = self._stop_strings.push(self._detokenizer.flush())
-        return scan.emit + self._stop_strings.flush()
+    def _scan(self, text: str) -> tuple[str, Finish | None]:
+        """Return what of the text may go out, and the stop string in it."""
+        if not self._may_stop:
+            return text, None
+        scan = self._stop_strings.push(text)
+        return scan.emit, Finish("stop", stop_string=scan.matched) if scan.matched else None
+
+    def _end(self, finish: Finish) -> tuple[str, Finish]:
+        """Let out what was held back, unless that completes a stop string after all."""
+        text, stopped = self._scan(self._detokenizer.flush())
+        return text + self._stop_strings.flush(), stopped or finish

@@ -178,6 +178,8 @@ class Rounds:
         elif self._drafter_open:
             self.statistics.trouble = f"no draft within {self._deadline_s * 1000:.0f} ms"
             self._patience.missed()
+        elif not self.statistics.trouble:
+            self.statistics.trouble = "no drafter follows the session yet"
 
     def _send(self, tree: DraftTree) -> DraftTree:
         self._verifying = tree

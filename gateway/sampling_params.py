@@ -77,9 +77,9 @@ def _prompt(request: pb.GenerateRequest, model: ModelText) -> list[int]:
         case _:
             raise ValueError("prompt must be text, token_ids or chat, got nothing")
     if not prompt:
-        raise ValueError("prompt has no tokens")
+        raise ValueError("prompt needs at least one token, got none")
     if max(prompt) >= model.vocab_size:
-        raise ValueError(f"token ids must be in [0, {model.vocab_size}), got {max(prompt)}")
+        raise ValueError(f"prompt token_ids must be in [0, {model.vocab_size}), got {max(prompt)}")
     return prompt
 
 
@@ -126,7 +126,7 @@ def _check_stops(stopping: pb.StoppingCriteria, vocab_size: int) -> None:
     for stop in stopping.stop_strings:
         if not 1 <= len(stop) <= _MAX_STOP_STRING_LEN:
             raise ValueError(
-                f"a stop string has 1 to {_MAX_STOP_STRING_LEN} characters, got {len(stop)}"
+                f"stop_strings have 1 to {_MAX_STOP_STRING_LEN} characters each, got {len(stop)}"
             )
     if len(stopping.stop_token_ids) > _MAX_STOP_TOKEN_IDS:
         raise ValueError(
@@ -160,7 +160,7 @@ def _policy(speculation: pb.Speculation) -> Policy:
             return Policy(_fixed_plan(speculation))
         case _Mode.MODE_AUTO | _Mode.MODE_UNSPECIFIED:
             return Policy(AUTO_PLAN)
-    raise ValueError(f"speculation.mode {speculation.mode} is not known")
+    raise ValueError(f"speculation.mode must be one of {_Mode.keys()}, got {speculation.mode}")
 
 
 def _fixed_plan(speculation: pb.Speculation) -> Plan:

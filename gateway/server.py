@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from importlib.metadata import version
 from typing import Any
 
@@ -88,22 +89,25 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
             await abort_retryable(context, f"{self._max_requests} requests are running already")
         self._running += 1
         try:
-            async for response in self._responses(generation, started_ns):
-                yield response
+            async with aclosing(self._responses(generation, started_ns)) as responses:
+                async for response in responses:
+                    yield response
         except grpc.aio.AioRpcError as error:
             await _abort(context, error)
+        except ValueError as error:
+            message = f"the target answered with nonsense: {error}"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, message)
         finally:
             self._running -= 1
 
     async def _responses(
         self, generation: Generation, started_ns: int
-    ) -> AsyncIterator[pb.GenerateResponse]:
+    ) -> AsyncGenerator[pb.GenerateResponse]:
         # An id of our own: two clients may choose the same request id.
         target = TargetStream(self._target, secrets.token_hex(16))
         session = Session(generation, self._model, target, self._deadline_s)
         first_ns = 0
-        chunks = session.run(self._replicas)
-        try:
+        async with aclosing(session.run(self._replicas)) as chunks:
             async for committed in chunks:
                 response = _to_proto(generation, committed)
                 if not first_ns:
@@ -114,8 +118,6 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
                     finish = _finish_info(generation, committed.chunk.finish, session, elapsed_ns)
                     response.finish.CopyFrom(finish)
                 yield response
-        finally:
-            await chunks.aclose()  # type: ignore[attr-defined]
 
 
 def _to_proto(generation: Generation, committed: Committed) -> pb.GenerateResponse:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from gateway.answer import Answer, Chunk
@@ -51,6 +51,7 @@ class Session:
             deadline_s=deadline_s,
         )
         self._news = asyncio.Event()
+        self._out: asyncio.Queue[Committed | Exception] = asyncio.Queue()
 
     @property
     def statistics(self) -> Statistics:
@@ -61,20 +62,39 @@ class Session:
         """Tokens of the answer so far."""
         return self._answer.num_tokens
 
-    async def run(self, replicas: DraftReplicas) -> AsyncIterator[Committed]:
+    async def run(self, replicas: DraftReplicas) -> AsyncGenerator[Committed]:
         """Yield what each verdict committed, the last with a finish.
 
-        Raises grpc.aio.AioRpcError when the target fails. Whatever happens, both streams end.
+        Rounds do not wait for whoever takes the chunks: a slow client costs no speed. Raises
+        grpc.aio.AioRpcError when the target fails. Whatever happens, both streams end.
+        """
+        rounds = asyncio.create_task(self._run_rounds(replicas))
+        try:
+            finished = False
+            while not finished:
+                item = await self._out.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+                finished = item.chunk.finish is not None
+        finally:
+            rounds.cancel()
+            self._target.cancel()
+
+    async def _run_rounds(self, replicas: DraftReplicas) -> None:
+        """Run all rounds; what they commit, or what ended them, goes to `run`.
+
+        Both streams end with the last round, however long the client takes to read.
         """
         drafting = self._start_drafting(replicas)
         try:
             await self._target.open(self._generation)
             committed = self._commit(await self._target.verdict())
-            yield committed
             while committed.chunk.finish is None:
                 await self._target.verify(await self._next_tree())
                 committed = self._commit(await self._target.verdict())
-                yield committed
+        except Exception as error:
+            self._out.put_nowait(error)
         finally:
             self._target.cancel()
             if drafting is not None:
@@ -102,14 +122,16 @@ class Session:
                 continue
 
     def _commit(self, verdict: Verdict) -> Committed:
-        """Take in a verdict: the prompt's, or that of a round."""
+        """Take in a verdict, the prompt's or that of a round, and pass on what it committed."""
         before, now = self._rounds.committed_at, time.monotonic()
         tree = self._rounds.on_verdict(verdict, now)
         is_round = self._answer.num_tokens > 0
         chunk = self._answer.push(verdict.tokens, verdict.logprobs, verdict.top_logprobs)
         accepted = min(len(verdict.path), len(chunk.token_ids))
-        if not is_round:
-            return Committed(chunk, accepted, None)
-        self.statistics.count(tree, accepted, verdict.timings)
-        timings = RoundTimings(int((now - before) * 1e6), verdict.timings, tree.timings)
-        return Committed(chunk, accepted, timings)
+        timings = None
+        if is_round:
+            self.statistics.count(tree, accepted, verdict.timings)
+            timings = RoundTimings(int((now - before) * 1e6), verdict.timings, tree.timings)
+        committed = Committed(chunk, accepted, timings)
+        self._out.put_nowait(committed)
+        return committed

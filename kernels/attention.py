@@ -5,8 +5,11 @@ position 0. Keys that a row may not see add an exact zero. So a token's output h
 whether its predecessors lie in the cache, in the same chunk, or on a branch of a draft tree, and
 whatever else is in the call. The maximum needs no order: it is exact.
 
+As in linear layers, every product has 16 rows: without AVX-512, matrix libraries do give 16 queries
+other bits in a product of 32 or 192.
+
 Legend: R rows, A query heads, C key-value heads, G query heads a key-value head, D head size,
-S slots of the cache, T positions of a tail, M = R * G.
+S slots of the cache, T positions of a tail, B row blocks of P = 16 queries.
 """
 
 from __future__ import annotations
@@ -83,92 +86,102 @@ def position_blocked_attention(
     The rows' own keys and values must already lie in the cache. R * G must fill whole row blocks,
     and the cache must be finite wherever the layout reaches.
     """
-    rows, heads, head_dim = q_RAD.shape
-    groups = heads // keys_CSD.shape[0]
-    q_CMD = _by_key_head(q_RAD.float() * scale, keys_CSD.shape[0])
-    trunk = slice(0, layout.trunk_len)
-    k_CSD, v_CSD = keys_CSD[:, trunk].float(), values_CSD[:, trunk].float()
-    scores_CMS = q_CMD @ k_CSD.transpose(1, 2)
-    if layout.tail_slots_RT is None:
-        scores_CRGS = scores_CMS.unflatten(1, (rows, groups))
-        scores_CRGS.masked_fill_(layout.unseen_R1T, -torch.inf)
-        out_CMD = _softmax_times_values(scores_CMS, v_CSD)
-    else:
-        tail = _Tail(q_CMD, keys_CSD, values_CSD, layout)
-        out_CMD = tail.attend(scores_CMS, v_CSD)
-    out_RAD = out_CMD.view(-1, rows, groups, head_dim).transpose(0, 1)
-    return out_RAD.reshape(rows, heads, head_dim).to(q_RAD.dtype)
+    q_CRGD = (q_RAD.float() * scale).unflatten(1, (len(keys_CSD), -1)).transpose(0, 1)
+    attend = _attend_chain if layout.tail_slots_RT is None else _attend_tree
+    out_CRGD = attend(q_CRGD, keys_CSD, values_CSD, layout)
+    return out_CRGD.transpose(0, 1).flatten(1, 2).to(q_RAD.dtype)
 
 
-def _by_key_head(q_RAD: torch.Tensor, key_heads: int) -> torch.Tensor:
-    rows, heads, head_dim = q_RAD.shape
-    q_RCGD = q_RAD.view(rows, key_heads, heads // key_heads, head_dim)
-    return q_RCGD.transpose(0, 1).reshape(key_heads, -1, head_dim)
-
-
-def _softmax_times_values(scores_CMS: torch.Tensor, v_CSD: torch.Tensor) -> torch.Tensor:
-    maxima_CM1 = scores_CMS.amax(-1, keepdim=True)
-    weights_CMS = torch.exp(scores_CMS - maxima_CM1)
-    zeros_CMD = weights_CMS.new_zeros(*weights_CMS.shape[:2], v_CSD.shape[-1])
-    sums_CM1 = _block_sums(weights_CMS).cumsum(-1)[..., -1:]
-    return _add_blocks(zeros_CMD, weights_CMS, v_CSD) / sums_CM1
-
-
-def _block_sums(weights_BMS: torch.Tensor) -> torch.Tensor:
-    return weights_BMS.unflatten(-1, (-1, KEY_BLOCK)).sum(-1)
-
-
-def _add_blocks(
-    out_BMD: torch.Tensor, weights_BMS: torch.Tensor, v_BSD: torch.Tensor
+def _attend_chain(
+    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CSD: torch.Tensor, layout: RowLayout
 ) -> torch.Tensor:
+    q_CBPD = _packed(q_CRGD)
+    scores_CBPS = _products(q_CBPD, _trunk(keys_CSD, q_CBPD, layout).mT)
+    scores_CRGS = scores_CBPS.view(*q_CRGD.shape[:3], -1)
+    scores_CRGS.masked_fill_(layout.unseen_R1T, -torch.inf)
+    weights_CBPS = torch.exp(scores_CBPS - scores_CBPS.amax(-1, keepdim=True))
+    sums_CBP1 = _block_sums(weights_CBPS).cumsum(-1)[..., -1:]
+    out_CBPD = torch.zeros_like(q_CBPD)
+    _add_blocks(out_CBPD, weights_CBPS, _trunk(values_CSD, q_CBPD, layout))
+    return (out_CBPD / sums_CBP1).view(q_CRGD.shape)
+
+
+def _attend_tree(
+    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CSD: torch.Tensor, layout: RowLayout
+) -> torch.Tensor:
+    shape = q_CRGD.shape
+    trunk_CBPS, tail_1BPT = _tree_weights(q_CRGD, keys_CSD, layout)
+    trunk_sums_CRGX = _block_sums(trunk_CBPS).view(*shape[:3], -1)
+    tail_sums_CRGX = _unspread(_block_sums(tail_1BPT), shape)
+    sums_CRG1 = torch.cat((trunk_sums_CRGX, tail_sums_CRGX), dim=-1).cumsum(-1)[..., -1:]
+    out_CBPD = trunk_CBPS.new_zeros(*trunk_CBPS.shape[:3], shape[-1])
+    _add_blocks(out_CBPD, trunk_CBPS, _trunk(values_CSD, out_CBPD, layout))
+    out_1BPD = _spread(out_CBPD.view(shape))
+    _add_blocks(out_1BPD, tail_1BPT, _tail(values_CSD, out_1BPD, layout))
+    return _unspread(out_1BPD, shape) / sums_CRG1
+
+
+def _tree_weights(
+    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, layout: RowLayout
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return exp(score - maximum of its query) over the trunk, packed, and the tail, spread."""
+    q_CBPD, spread_q_1BPD = _packed(q_CRGD), _spread(q_CRGD)
+    trunk_CBPS = _products(q_CBPD, _trunk(keys_CSD, q_CBPD, layout).mT)
+    tail_1BPT = _products(spread_q_1BPD, _tail(keys_CSD, spread_q_1BPD, layout).mT)
+    tail_CRXT = tail_1BPT.view(*q_CRGD.shape[:2], -1, tail_1BPT.shape[-1])
+    tail_CRXT.masked_fill_(layout.unseen_R1T, -torch.inf)
+    maxima_CRG1 = _unspread(tail_1BPT.amax(-1, keepdim=True), q_CRGD.shape)
+    if layout.trunk_len:
+        trunk_maxima_CRG1 = trunk_CBPS.amax(-1).view(*q_CRGD.shape[:3], 1)
+        maxima_CRG1 = torch.maximum(maxima_CRG1, trunk_maxima_CRG1)
+    trunk_CBPS = torch.exp(trunk_CBPS - _packed(maxima_CRG1))
+    return trunk_CBPS, torch.exp(tail_1BPT - _spread(maxima_CRG1))
+
+
+def _packed(x_CRGX: torch.Tensor) -> torch.Tensor:
+    """Return the queries of all rows one after the other, in row blocks."""
+    return x_CRGX.reshape(x_CRGX.shape[0], -1, ROW_BLOCK, x_CRGX.shape[-1])
+
+
+def _spread(x_CRGX: torch.Tensor) -> torch.Tensor:
+    """Return the queries of each row padded to row blocks of its own, in one batch of all heads."""
+    padded = F.pad(x_CRGX, (0, 0, 0, -x_CRGX.shape[2] % ROW_BLOCK))
+    return padded.reshape(1, -1, ROW_BLOCK, x_CRGX.shape[-1])
+
+
+def _unspread(x_1BPX: torch.Tensor, shape_CRGD: torch.Size) -> torch.Tensor:
+    padded = x_1BPX.view(*shape_CRGD[:2], -1, x_1BPX.shape[-1])
+    return padded[:, :, : shape_CRGD[2]]
+
+
+def _trunk(x_CSD: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout) -> torch.Tensor:
+    """Return the trunk of keys or values, which all row blocks share, [C, B, S, D]. No copies."""
+    trunk_CSD = x_CSD[:, : layout.trunk_len].float()
+    return trunk_CSD[:, None].expand(-1, q_CBPD.shape[1], -1, -1)
+
+
+def _tail(x_CSD: torch.Tensor, q_1BPD: torch.Tensor, layout: RowLayout) -> torch.Tensor:
+    """Return the keys or values after the trunk on the path of each block's row, [1, B, T, D]."""
+    tail_CRTD = x_CSD[:, layout.tail_slots_RT].float()
+    blocks = q_1BPD.shape[1] // (tail_CRTD.shape[0] * tail_CRTD.shape[1])
+    shared = tail_CRTD[:, :, None].expand(-1, -1, blocks, -1, -1)
+    return shared.reshape(1, -1, *tail_CRTD.shape[2:])
+
+
+def _products(a_CBPX: torch.Tensor, b_CBXY: torch.Tensor) -> torch.Tensor:
+    out_CBPY = a_CBPX.new_empty(*a_CBPX.shape[:3], b_CBXY.shape[-1])
+    for a_BPX, b_BXY, out_BPY in zip(a_CBPX, b_CBXY, out_CBPY, strict=True):
+        torch.bmm(a_BPX, b_BXY, out=out_BPY)
+    return out_CBPY
+
+
+def _add_blocks(out_CBPD: torch.Tensor, weights_CBPS: torch.Tensor, v_CBSD: torch.Tensor) -> None:
     """Add weights @ values to `out`, key block after key block."""
-    for start in range(0, weights_BMS.shape[-1], KEY_BLOCK):
-        block = slice(start, start + KEY_BLOCK)
-        out_BMD = torch.baddbmm(out_BMD, weights_BMS[..., block], v_BSD[:, block])
-    return out_BMD
+    for out_BPD, weights_BPS, v_BSD in zip(out_CBPD, weights_CBPS, v_CBSD, strict=True):
+        for start in range(0, weights_BPS.shape[-1], KEY_BLOCK):
+            block = slice(start, start + KEY_BLOCK)
+            out_BPD.baddbmm_(weights_BPS[..., block], v_BSD[:, block])
 
 
-class _Tail:
-    """The keys after the trunk, gathered for each row along its own path.
-
-    A row's G queries are padded to a whole row block, so that its products have the shape they have
-    in a chain. B = C * R is the batch of those products, P the padded G.
-    """
-
-    def __init__(
-        self,
-        q_CMD: torch.Tensor,
-        keys_CSD: torch.Tensor,
-        values_CSD: torch.Tensor,
-        layout: RowLayout,
-    ) -> None:
-        assert layout.tail_slots_RT is not None
-        self._rows = layout.tail_slots_RT.shape[0]
-        self._groups = q_CMD.shape[1] // self._rows
-        self._values_BTD = values_CSD[:, layout.tail_slots_RT].float().flatten(0, 1)
-        k_BTD = keys_CSD[:, layout.tail_slots_RT].float().flatten(0, 1)
-        self._scores_BPT = self._padded(q_CMD) @ k_BTD.transpose(1, 2)
-        scores_CRPT = self._scores_BPT.unflatten(0, (-1, self._rows))
-        scores_CRPT.masked_fill_(layout.unseen_R1T, -torch.inf)
-
-    def attend(self, trunk_scores_CMS: torch.Tensor, trunk_v_CSD: torch.Tensor) -> torch.Tensor:
-        """Return the output over trunk and tail, [C, M, D]."""
-        maxima_CM1 = self._unpadded(self._scores_BPT.amax(-1, keepdim=True))
-        if trunk_scores_CMS.shape[-1]:
-            maxima_CM1 = torch.maximum(maxima_CM1, trunk_scores_CMS.amax(-1, keepdim=True))
-        trunk_CMS = torch.exp(trunk_scores_CMS - maxima_CM1)
-        tail_BPT = torch.exp(self._scores_BPT - self._padded(maxima_CM1))
-        block_sums = (_block_sums(trunk_CMS), self._unpadded(_block_sums(tail_BPT)))
-        sums_CM1 = torch.cat(block_sums, dim=-1).cumsum(-1)[..., -1:]
-        zeros_CMD = trunk_CMS.new_zeros(*trunk_CMS.shape[:2], trunk_v_CSD.shape[-1])
-        out_CMD = _add_blocks(zeros_CMD, trunk_CMS, trunk_v_CSD)
-        out_BPD = _add_blocks(self._padded(out_CMD), tail_BPT, self._values_BTD)
-        return self._unpadded(out_BPD) / sums_CM1
-
-    def _padded(self, x_CMX: torch.Tensor) -> torch.Tensor:
-        x_BGX = x_CMX.reshape(-1, self._groups, x_CMX.shape[-1])
-        return F.pad(x_BGX, (0, 0, 0, -self._groups % ROW_BLOCK))
-
-    def _unpadded(self, x_BPX: torch.Tensor) -> torch.Tensor:
-        x_BGX = x_BPX[:, : self._groups]
-        return x_BGX.reshape(-1, self._rows * self._groups, x_BPX.shape[-1])
+def _block_sums(weights_CBPS: torch.Tensor) -> torch.Tensor:
+    return weights_CBPS.unflatten(-1, (-1, KEY_BLOCK)).sum(-1)

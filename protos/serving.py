@@ -27,8 +27,10 @@ _KEEPALIVE = [
     ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
+CHANNEL_OPTIONS: list[tuple[str, int | str]] = [
     *_KEEPALIVE,
+    # A name with several addresses is several replicas: every new stream takes the next one.
+    ("grpc.lb_policy_name", "round_robin"),
     # A proxy from the environment must never carry internal traffic.
     ("grpc.enable_http_proxy", 0),
     # A service that comes back is found again within a second or two.

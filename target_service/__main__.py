@@ -8,9 +8,8 @@ from pathlib import Path
 import structlog
 import torch
 
-from kernels.linear import ROW_BLOCK
+from kernels.attention import KEY_BLOCK
 from protos import pairing, serving, target_pb2_grpc, tensors
-from protos.messages import MAX_TREE_NODES
 from protos.pairing import Pairing
 from target_service.config import TargetConfig
 from target_service.engine import Engine
@@ -19,7 +18,7 @@ from target_service.models import build_model, model_config
 from target_service.models.llama import Llama, LlamaConfig
 from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
-from target_service.step_loop import StepLoop
+from target_service.step_loop import SPARE_SLOTS, StepLoop
 from target_service.taps import TapHub
 from target_service.weights import Weights, parse_dtype, read_config
 
@@ -30,20 +29,27 @@ def tap_layers(config: TargetConfig, num_layers: int) -> tuple[int, ...]:
     """Return the tapped layers: those configured, or EAGLE-3's usual three."""
     if not config.tap_layers:
         return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 0)}))
-    layers = tuple(int(layer) for layer in config.tap_layers.split(","))
+    layers = config.tap_layers.split(",")
     for layer in layers:
-        if not 0 <= layer <= num_layers:
-            raise ValueError(f"tap_layers must be in [0, {num_layers}], got {layer}")
-    return layers
+        if not layer.strip().isdecimal() or int(layer) > num_layers:
+            raise ValueError(f"tap_layers must be in [0, {num_layers}], got {layer!r}")
+    return tuple(map(int, layers))
 
 
 def context_len(config: TargetConfig, model: LlamaConfig) -> int:
-    """Return the longest session this service takes."""
+    """Return the longest session this service takes: the model allows it, the cache holds it."""
     if config.max_context_len > model.max_context_len:
         raise ValueError(
             f"max_context_len is {config.max_context_len}, the model allows {model.max_context_len}"
         )
-    return config.max_context_len or min(model.max_context_len, config.kv_tokens)
+    held = config.kv_tokens // KEY_BLOCK * KEY_BLOCK - SPARE_SLOTS
+    longest = config.max_context_len or min(model.max_context_len, held)
+    if not 1 <= longest <= held:
+        raise ValueError(
+            f"kv_tokens is {config.kv_tokens}, which holds sessions of {max(held, 0)} tokens; "
+            f"max_context_len is {config.max_context_len or model.max_context_len}"
+        )
+    return longest
 
 
 def load(config: TargetConfig) -> tuple[Llama, TargetFacts]:
@@ -53,7 +59,7 @@ def load(config: TargetConfig) -> tuple[Llama, TargetFacts]:
     layers = tap_layers(config, model_cfg.num_layers)
     limit = context_len(config, model_cfg)
     dtype = None if config.dtype == "auto" else parse_dtype(config.dtype)
-    model = build_model(model_cfg, Weights(config.model, dtype), limit + MAX_TREE_NODES + ROW_BLOCK)
+    model = build_model(model_cfg, Weights(config.model, dtype), limit + SPARE_SLOTS)
     return model, TargetFacts(
         model_name=config.model.resolve().name,
         pairing=_pairing(config.model, model, layers),

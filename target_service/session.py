@@ -68,8 +68,9 @@ class Session:
     def offer(self, tree: DraftTree) -> bool:
         """Take a tree to verify next. Returns False for a stale one, which is dropped.
 
-        Raises ValueError for a tree from the future, one that does not grow from the last committed
-        token, one that could outgrow max_new_tokens, or a second one before the verdict.
+        Raises ValueError for a tree from the future, a second one before the verdict, one that does
+        not grow from the last committed token, or one after all of max_new_tokens are committed.
+        The last verdict may commit more than max_new_tokens: trees are not cut.
         """
         if tree.committed_len < self.committed_len:
             return False

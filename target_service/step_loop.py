@@ -24,6 +24,9 @@ from target_service.taps import TapHub
 
 log = structlog.get_logger()
 
+# Behind the committed tokens lie the nodes of a tree and the padding of its last row block.
+SPARE_SLOTS = MAX_TREE_NODES + ROW_BLOCK
+
 
 @dataclass(eq=False)
 class LiveSession:
@@ -56,7 +59,7 @@ class StepLoop:
         Raises KvPoolFullError, QueueFullError, or KeyError for an id in use.
         """
         self._scheduler.open(session)
-        tokens = session.prompt_len + session.max_new_tokens + MAX_TREE_NODES + ROW_BLOCK
+        tokens = session.prompt_len + session.max_new_tokens + SPARE_SLOTS
         try:
             live = LiveSession(session, self._pool.open(tokens))
         except BaseException:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 _DTYPES = {
     "float32": torch.float32,
@@ -22,7 +22,10 @@ def read_config(model_dir: Path) -> dict[str, Any]:
     path = model_dir / "config.json"
     if not path.is_file():
         raise ValueError(f"{model_dir} is not a model directory: it has no config.json")
-    config: dict[str, Any] = json.loads(path.read_text())
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
     return config
 
 
@@ -44,7 +47,7 @@ class Weights:
                 f"{model_dir} has no *.safetensors (other formats are not read: they can run code)"
             )
         self._dtype = dtype
-        self._files = [safe_open(path, framework="pt") for path in paths]
+        self._files = [_open(path) for path in paths]
         self._file_of = {name: file for file in self._files for name in file.keys()}  # noqa: SIM118
 
     def __contains__(self, name: str) -> bool:
@@ -54,10 +57,14 @@ class Weights:
         return iter(self._file_of)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """Return a tensor. Raises ValueError for a name that no shard has."""
+        """Return a tensor. Raises ValueError for a name that no shard has, or a quantized one."""
         if name not in self._file_of:
             raise ValueError(f"the checkpoint has no tensor {name!r}")
         tensor: torch.Tensor = self._file_of[name].get_tensor(name)
+        if tensor.dtype not in _DTYPES.values():
+            raise ValueError(
+                f"tensor {name!r} has dtype {tensor.dtype}; known: {', '.join(_DTYPES)}"
+            )
         return tensor if self._dtype is None else tensor.to(self._dtype)
 
     def get(self, name: str) -> torch.Tensor | None:
@@ -65,3 +72,10 @@ class Weights:
         if name not in self:
             return None
         return self[name]
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from error

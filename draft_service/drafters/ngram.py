@@ -67,6 +67,6 @@ class NgramFollower:
     def _lookup(self, tokens: Sequence[int]) -> int | None:
         for length in _LENGTHS:
             found = self._next_position.get(tuple(tokens[-length:]))
-            if found is not None and length <= len(tokens):
+            if found is not None:
                 return found
         return None

@@ -17,13 +17,27 @@ LLAMA_FAMILY = (
 
 
 def model_config(config: Mapping[str, Any]) -> LlamaConfig:
-    """Return the model's configuration, or raise ValueError for an architecture not known."""
+    """Return the model's configuration, or raise ValueError for one that is not supported."""
     architectures = config.get("architectures") or ["none"]
     if architectures[0] not in LLAMA_FAMILY:
         raise ValueError(
             f"architecture {architectures[0]!r} is not supported; known: {', '.join(LLAMA_FAMILY)}"
         )
+    _check_supported(config)
     return LlamaConfig.from_json(config)
+
+
+def _check_supported(config: Mapping[str, Any]) -> None:
+    """Raise ValueError for what would be computed wrongly, not for what is only unusual."""
+    for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+        if not config.get(name):
+            raise ValueError(f"config.json has no {name!r}")
+    activation = config.get("hidden_act", "silu")
+    if activation != "silu":
+        raise ValueError(f"hidden_act {activation!r} is not supported; known: silu")
+    if quantization := config.get("quantization_config"):
+        method = quantization.get("quant_method")
+        raise ValueError(f"quantized weights ({method!r}) are not supported; take the plain ones")
 
 
 def build_model(config: LlamaConfig, weights: Weights, max_context_len: int) -> Llama:

@@ -112,6 +112,18 @@ def test_pauses_before_another_try_double_until_a_draft_is_used():
     assert session.rounds.on_drafter_lost("gone") == 0.05
 
 
+def test_a_draft_that_comes_too_late_does_not_replace_the_next_one():
+    """The next one may be there before the verdict that it follows."""
+    session = Session()
+    late = DraftTree.chain(3, (3, 4))
+    early = DraftTree.chain(4, (4, 0))
+    session.rounds.on_tree(early)
+    session.rounds.on_tree(late)
+    session.commit()
+
+    assert session.rounds.poll(0.0, 100) == early
+
+
 @pytest.mark.parametrize("tokens", [(3, 0), (4, 5)])
 def test_a_draft_that_cannot_be_honest_is_named_in_the_trouble(tokens):
     """The root is token 4, and there are 5 tokens."""

@@ -1,15 +1,13 @@
 """Rounds under every order of verdicts, drafts, losses and time; the target is a plain rule."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.policy import Policy
 from gateway.round import Rounds
-from protos.messages import DraftTimings, DraftTree, Plan, VerifyTimings
+from protos.messages import DraftTimings, DraftTree, Plan, Verdict, VerifyTimings
 from tests.gateway.rule_target import RuleTarget
 
 # A small vocabulary, so that wrong drafts are right now and then.
@@ -39,8 +37,52 @@ class RoundsMachine(RuleBasedStateMachine):
         self.in_flight = DraftTree.plain(len(PROMPT), PROMPT[-1])
         self.truth = list(PROMPT)
         self.open = False
+        # The draft that must be verified next.
         self.ready = None
         self.verified, self.plain, self.accepted = [], 0, 0
+
+    @rule(seconds=st.sampled_from([0.0, DEADLINE_S / 3, DEADLINE_S, 10.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @rule(opens=st.booleans())
+    def a_drafter_opens_or_is_lost(self, opens):
+        self.open = opens
+        if opens:
+            self.rounds.on_drafter_open("drafter")
+        else:
+            assert self.rounds.on_drafter_lost("gone") > 0
+            assert self.rounds.statistics.trouble == "gone"
+            self.ready = None
+
+    @rule(
+        kind=st.sampled_from(["any", "right", "stale", "future", "other root", "no token"]),
+        guess=guesses(),
+        number=st.integers(1, VOCAB_SIZE - 1),
+    )
+    def a_draft_comes(self, kind, guess, number):
+        """A stale one changes nothing, not even whether a good one that came before is used."""
+        tree = self.draft(kind, guess, number)
+        self.rounds.on_tree(tree)
+        if kind != "stale":
+            self.ready = tree if kind in ("any", "right") else None
+
+    def draft(self, kind, guess, number):
+        state, (tokens, parents) = self.drafter_state(), guess
+        length, root = len(state), state[-1]
+        match kind:
+            case "right":
+                chain = tuple(TARGET.continued(state, number)[length - 1 :])
+                return DraftTree.chain(length, chain, timings=DraftTimings(5, 6, 7))
+            case "stale":
+                length = self.rounds.committed_len + (self.in_flight is not None) - 1
+            case "future":
+                length += number
+            case "other root":
+                root = (root + number) % VOCAB_SIZE
+            case "no token":
+                tokens, parents = [*tokens, VOCAB_SIZE - 1 + number], [*parents, 0]
+        return DraftTree(length, (root, *tokens), (-1, *parents))
 
     def drafter_state(self):
         """The tokens that a drafter may know: a draft may overtake the verdict it follows."""
@@ -48,64 +90,13 @@ class RoundsMachine(RuleBasedStateMachine):
             return self.truth
         return self.truth + list(TARGET.verdict(self.truth, self.in_flight).tokens)
 
-    def arrive(self, tree, *, usable):
-        self.rounds.on_tree(tree)
-        self.ready = tree if usable else None
-
-    @rule(seconds=st.sampled_from([0.0, DEADLINE_S / 3, DEADLINE_S, 10.0]))
-    def time_passes(self, seconds):
-        self.now += seconds
-
-    @rule()
-    def drafter_opens(self):
-        self.rounds.on_drafter_open("drafter")
-        self.open = True
-
-    @rule()
-    def drafter_is_lost(self):
-        assert self.rounds.on_drafter_lost("gone") > 0
-        assert self.rounds.statistics.trouble == "gone"
-        self.open, self.ready = False, None
-
-    @rule(guess=guesses())
-    def any_draft_for_this_state_comes(self, guess):
-        state, (tokens, parents) = self.drafter_state(), guess
-        tree = DraftTree(len(state), (state[-1], *tokens), (-1, *parents))
-        self.arrive(tree, usable=True)
-
-    @rule(depth=st.integers(0, 8))
-    def a_right_draft_comes(self, depth):
-        state = self.drafter_state()
-        tokens = tuple(TARGET.continued(state, depth)[len(state) - 1 :])
-        timings = DraftTimings(5, 6, 7)
-        self.arrive(DraftTree.chain(len(state), tokens, timings=timings), usable=True)
-
-    @rule(lag=st.integers(1, 3), guess=guesses())
-    def a_stale_draft_comes(self, lag, guess):
-        """It does not even replace a good one."""
-        current, (tokens, parents) = len(self.truth) + (self.in_flight is not None), guess
-        root = self.truth[-1]
-        self.rounds.on_tree(DraftTree(current - lag, (root, *tokens), (-1, *parents)))
-
-    @rule(lead=st.integers(1, 2**40), guess=guesses())
-    def a_draft_from_the_future_comes(self, lead, guess):
-        state, (tokens, parents) = self.drafter_state(), guess
-        tree = DraftTree(len(state) + lead, (state[-1], *tokens), (-1, *parents))
-        self.arrive(tree, usable=False)
-
-    @rule(shift=st.integers(1, VOCAB_SIZE - 1))
-    def a_draft_from_another_root_comes(self, shift):
-        state = self.drafter_state()
-        tree = DraftTree.chain(len(state), ((state[-1] + shift) % VOCAB_SIZE, 0))
-        self.arrive(tree, usable=False)
-
-    @rule(beyond=st.integers(VOCAB_SIZE, 2**32 - 1))
-    def a_draft_of_tokens_that_do_not_exist_comes(self, beyond):
-        state = self.drafter_state()
-        self.arrive(DraftTree.chain(len(state), (state[-1], 0, beyond)), usable=False)
-
-    @precondition(lambda self: self.in_flight is None)
     @rule(remaining=st.sampled_from([1, 2, 3, 100]))
+    def the_round_goes_on(self, remaining):
+        if self.in_flight is None:
+            self.poll(remaining)
+        else:
+            self.commit()
+
     def poll(self, remaining):
         ready, self.ready = self.ready, None
         tree = self.rounds.poll(self.now, remaining)
@@ -115,21 +106,13 @@ class RoundsMachine(RuleBasedStateMachine):
             assert remaining > 1, "nothing to wait for"
             assert self.now < self.rounds.deadline
             return
-        self.check_tree(tree, ready, remaining)
+        expected = ready or DraftTree.plain(len(self.truth), self.truth[-1])
+        assert tree == expected.trimmed(min(PLAN.draft_tokens, remaining))
+        assert max(tree.tokens) < VOCAB_SIZE
         self.in_flight = tree
         self.plain += ready is None and remaining > 1
 
-    def check_tree(self, tree, ready, remaining):
-        assert tree.committed_len == len(self.truth)
-        assert tree.tokens[0] == self.truth[-1]
-        assert max(tree.tokens) < VOCAB_SIZE
-        assert 1 <= len(tree.tokens) <= min(PLAN.draft_tokens, remaining)
-        drafted = ready or DraftTree.plain(len(self.truth), self.truth[-1])
-        assert tree == drafted.trimmed(min(PLAN.draft_tokens, remaining))
-
-    @precondition(lambda self: self.in_flight is not None)
-    @rule()
-    def verdict_comes(self):
+    def commit(self):
         first = self.truth == PROMPT
         verdict = TARGET.verdict(self.truth, self.in_flight)
         tree = self.rounds.on_verdict(verdict, self.now)
@@ -143,26 +126,21 @@ class RoundsMachine(RuleBasedStateMachine):
             self.verified.append(tree)
             self.accepted += len(verdict.path)
 
-    @rule(shift=st.sampled_from([-1, 1, 100]))
-    def a_verdict_about_another_state_is_refused(self, shift):
-        verdict = replace(
-            TARGET.verdict(self.truth, DraftTree.plain(1, 0)), committed_len=len(self.truth) + shift
-        )
-        with pytest.raises(ValueError, match=f"{verdict.committed_len} came at {len(self.truth)}"):
-            self.rounds.on_verdict(verdict, self.now)
+    @invariant()
+    def no_other_verdict_is_taken(self):
+        """Neither one about another state, nor one that nobody waits for."""
+        length = len(self.truth)
+        wrong = [length - 1, length + 1, *([length] if self.in_flight is None else [])]
+        for committed_len in wrong:
+            verdict = Verdict(committed_len, (), (0,), (0.0,))
+            with pytest.raises(ValueError, match=f"{committed_len} came at {length}"):
+                self.rounds.on_verdict(verdict, self.now)
 
-    @precondition(lambda self: self.in_flight is None)
-    @rule()
-    def a_verdict_that_nobody_asked_for_is_refused(self):
-        verdict = TARGET.verdict(self.truth, DraftTree.plain(len(self.truth), self.truth[-1]))
-        with pytest.raises(ValueError, match="came at"):
-            self.rounds.on_verdict(verdict, self.now)
-
-    @precondition(lambda self: self.in_flight is not None)
-    @rule()
+    @invariant()
     def one_tree_is_in_flight_at_most(self):
-        with pytest.raises(AssertionError, match="one tree at a time"):
-            self.rounds.poll(self.now, 100)
+        if self.in_flight is not None:
+            with pytest.raises(AssertionError, match="one tree at a time"):
+                self.rounds.poll(self.now, 100)
 
     @invariant()
     def the_text_is_the_targets(self):

@@ -1,0 +1,107 @@
+"""A target service whose tap streams follow a script: all that a draft service sees of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from protos import speculation_pb2, target_pb2_grpc
+from protos import target_pb2 as pb
+from protos.pairing import Pairing
+from tests.loopback import listening
+
+PAIRING = Pairing(hidden_size=32, vocab_size=40, tap_layers=(2, 4, 5), target_fingerprint="f00d")
+
+Script = Callable[[pb.StreamTapsRequest, Any], AsyncIterator[pb.StreamTapsResponse]]
+
+
+def attached(tokens: Sequence[int] = (), first_row: int = 0) -> pb.StreamTapsResponse:
+    """Return the first message of a tap stream."""
+    return pb.StreamTapsResponse(attached=pb.TapsAttached(tokens=tokens, first_row=first_row))
+
+
+def frame(base_len: int, tokens: Sequence[int], **rest: Any) -> pb.StreamTapsResponse:
+    """Return the newest frame of a session: its tokens are all that is committed."""
+    tap_frame = speculation_pb2.TapFrame(
+        base_len=base_len, tokens=tokens, committed_len=base_len + len(tokens) + 1, **rest
+    )
+    return pb.StreamTapsResponse(frame=tap_frame)
+
+
+class ScriptedTarget(target_pb2_grpc.TargetServiceServicer):
+    """Answers every StreamTaps by the script."""
+
+    def __init__(self, script: Script, pairing: Pairing = PAIRING) -> None:
+        self._script = script
+        self._pairing = pairing
+        self.requests: list[pb.StreamTapsRequest] = []
+        self.num_streams = 0
+
+    async def GetTarget(self, request: pb.GetTargetRequest, context: Any) -> pb.GetTargetResponse:  # noqa: N802
+        """Say what it is."""
+        return pb.GetTargetResponse(
+            model_name="scripted",
+            pairing=self._pairing.to_proto(),
+            num_layers=8,
+            max_context_len=64,
+        )
+
+    async def StreamTaps(  # noqa: N802
+        self, request: pb.StreamTapsRequest, context: Any
+    ) -> AsyncIterator[pb.StreamTapsResponse]:
+        """Follow the script, and note whether the subscriber is still there."""
+        self.requests.append(request)
+        self.num_streams += 1
+        try:
+            async for response in self._script(request, context):
+                yield response
+        finally:
+            self.num_streams -= 1
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Yield the address it serves on; it dies at the end."""
+
+        def add(server: Any) -> None:
+            target_pb2_grpc.add_TargetServiceServicer_to_server(self, server)
+
+        async with listening(add) as address:
+            yield address
+
+
+def playing(*responses: pb.StreamTapsResponse) -> Script:
+    """Return a script that sends these to every subscriber, and then nothing more."""
+
+    async def script(
+        request: pb.StreamTapsRequest, context: Any
+    ) -> AsyncIterator[pb.StreamTapsResponse]:
+        for response in responses:
+            yield response
+        await asyncio.Event().wait()
+
+    return script
+
+
+class Feed:
+    """A script that sends what the test puts in, each response to one subscriber."""
+
+    def __init__(self) -> None:
+        self._responses: asyncio.Queue[pb.StreamTapsResponse | None] = asyncio.Queue()
+
+    def put(self, *responses: pb.StreamTapsResponse) -> None:
+        """Send these next."""
+        for response in responses:
+            self._responses.put_nowait(response)
+
+    def end(self) -> None:
+        """Close the session."""
+        self._responses.put_nowait(None)
+
+    async def __call__(
+        self, request: pb.StreamTapsRequest, context: Any
+    ) -> AsyncIterator[pb.StreamTapsResponse]:
+        """Play."""
+        while (response := await self._responses.get()) is not None:
+            yield response

@@ -1,0 +1,146 @@
+"""Draft sessions over a real socket, against a target that follows a script."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from protos import draft_pb2 as pb
+from protos import speculation_pb2
+from protos.pairing import Pairing
+from tests.draft_service.local_service import (
+    PROMPT,
+    PROMPT_FRAMES,
+    drafting,
+    open_session,
+)
+from tests.draft_service.scripted_target import PAIRING, Feed, attached, frame, playing
+from tests.loopback import eventually
+from tests.tiny_models import write_tiny_eagle3
+
+
+async def test_a_tree_is_pushed_for_every_commit():
+    """Its root is the last committed token, and it is no larger than the plan."""
+    feed = Feed()
+    async with drafting(feed) as service:
+        call = await open_session(service)
+        feed.put(*PROMPT_FRAMES)
+        first = (await call.read()).tree
+        feed.put(frame(5, [3, 4]))
+        second = (await call.read()).tree
+
+    assert (first.committed_len, list(first.tokens)) == (6, [2, 3, 4, 1])
+    assert list(first.parents) == [-1, 0, 1, 2]
+    assert first.drafter_id == "ngram"
+    assert (second.committed_len, list(second.tokens)) == (8, [4, 1, 2, 3])
+
+
+async def test_a_drafter_may_join_a_session_that_is_already_running():
+    """The tokens it missed come with the first message."""
+    feed = Feed()
+    feed.put(attached([3, 4], first_row=7), frame(7, [1]))
+    async with drafting(feed) as service:
+        call = await open_session(service)
+        tree = (await call.read()).tree
+
+    assert (tree.committed_len, list(tree.tokens)) == (9, [1, 2, 3, 4])
+    assert service.target.requests[0].known_len == len(PROMPT)
+
+
+async def test_a_backlog_ends_with_a_tree_for_the_newest_state():
+    """Whatever is drafted on the way is in order."""
+    feed, count = Feed(), 300
+    feed.put(*PROMPT_FRAMES, *(frame(5 + row, [row % 4]) for row in range(count)))
+    async with drafting(feed) as service:
+        call = await open_session(service)
+        lengths = [0]
+        while lengths[-1] < 6 + count:
+            lengths.append((await call.read()).tree.committed_len)
+
+    assert lengths == sorted(set(lengths))
+    assert lengths[-1] == 6 + count
+
+
+async def test_a_plan_may_change_at_any_time():
+    feed = Feed()
+    async with drafting(feed) as service:
+        call = await open_session(service)
+        feed.put(*PROMPT_FRAMES)
+        sizes = [len((await call.read()).tree.tokens)]
+        await call.write(pb.DraftRequest(plan=speculation_pb2.Plan(steps=1)))
+        for row in range(5, 10_000):
+            feed.put(frame(row, [PROMPT[(row + 1) % 4]]))
+            sizes.append(len((await call.read()).tree.tokens))
+            if sizes[-1] == 2:
+                break
+
+    assert sizes[0] == 4
+    assert sizes[-1] == 2
+
+
+async def test_sessions_do_not_mix():
+    """Two at once, of which each sees its own tokens."""
+
+    async def by_session(request, context):
+        yield attached()
+        yield frame(0, [5, 6, 5] if request.session_id == "a" else [8, 9, 8])
+        await asyncio.Event().wait()
+
+    async with drafting(by_session) as service:
+        calls = [
+            await open_session(service, session_id=name, token_ids=tokens)
+            for name, tokens in (("a", [6, 5, 6, 5]), ("b", [9, 8, 9, 8]))
+        ]
+        trees = [(await call.read()).tree for call in calls]
+        assert await service.load() == (2, 2, 2)
+
+    assert [list(tree.tokens) for tree in trees] == [[5, 6, 5, 6], [8, 9, 8, 9]]
+
+
+async def test_drafters_are_listed_with_what_they_need_and_why_they_are_refused(tmp_path):
+    eagle = write_tiny_eagle3(tmp_path, hidden=32, vocab=40, target_layers=8)
+    async with drafting(Feed(), "ngram", f"eagle={eagle}", "gone=/nowhere") as service:
+        listed = await service.stub.ListDrafters(pb.ListDraftersRequest())
+
+    ngram, fits, gone = listed.drafters
+    assert listed.default_drafter_id == "ngram"
+    assert (ngram.drafter_id, ngram.kind, ngram.refusal) == ("ngram", "ngram", "")
+    assert Pairing.from_proto(fits.pairing).tap_layers == PAIRING.tap_layers
+    assert (gone.drafter_id, gone.kind) == ("gone", "")
+    assert "/nowhere" in gone.refusal
+
+
+async def test_a_session_whose_taps_end_ends_well():
+    feed = Feed()
+    feed.put(*PROMPT_FRAMES)
+    feed.end()
+    async with drafting(feed) as service:
+        call = await open_session(service)
+        assert (await call.read()).WhichOneof("message") == "tree"
+        assert await call.read() is grpc.aio.EOF
+        await service.all_is_free()
+
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_half_closing_ends_a_session_well():
+    async with drafting(Feed()) as service:
+        call = await open_session(service)
+        await eventually(lambda: service.is_loaded(1, 1, 1))
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        await service.all_is_free()
+
+    assert await call.code() is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("frames", [0, 1, 1000])
+async def test_cancelling_frees_everything(frames):
+    """While it waits for taps, between trees, and with trees that nobody reads."""
+    script = playing(*PROMPT_FRAMES, *(frame(5 + row, [row % 4]) for row in range(frames)))
+    async with drafting(script if frames else playing()) as service:
+        for _ in range(5):
+            call = await open_session(service)
+            await eventually(lambda: service.is_loaded(1, 1, 1))
+            call.cancel()
+            await service.all_is_free()

@@ -1,0 +1,236 @@
+"""A row of attention has the same bits alone, in a chunk, in any tree and beside any padding.
+
+A text of rows is computed in some way (see `attend`) and its outputs are compared bit for bit.
+
+Legend: R rows, A query heads, C key-value heads, D head size, S slots.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import attention, tree
+from kernels.attention import KEY_BLOCK, lay_out_rows, position_blocked_attention
+from kernels.linear import padded_rows
+
+CPU = torch.device("cpu")
+# Where a block of keys begins and ends, and one beside it.
+PREFIXES = [0, 1, 63, 64, 65, 127, 128, 200]
+# Key-value heads, queries of each and head size, as models have them (and a few that none has).
+SHAPES = [(3, 1, 64), (2, 2, 33), (3, 3, 64), (4, 8, 80), (1, 20, 128), (1, 32, 16)]
+every_prefix = pytest.mark.parametrize("prefix_len", PREFIXES)
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+seeds = st.integers(0, 2**32)
+garbage = st.sampled_from([0.0, 7.0, -1e30, 3e38])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Queries, keys and values of consecutive rows, [R, A or C, D]."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
+    def __len__(self):
+        return len(self.q)
+
+    def __getitem__(self, rows):
+        return Rows(self.q[rows], self.k[rows], self.v[rows])
+
+    def then(self, other):
+        mine, others = (self.q, self.k, self.v), (other.q, other.k, other.v)
+        return Rows(*(torch.cat(pair) for pair in zip(mine, others, strict=True)))
+
+
+def random_rows(rows, shape, seed, dtype=torch.float32):
+    """Rows whose softmax is neither flat nor of one key."""
+    key_heads, groups, head_dim = shape
+    generator = torch.Generator().manual_seed(seed)
+    heads = (key_heads * groups, key_heads, key_heads)
+    q, k, v = (torch.randn(rows, h, head_dim, generator=generator).to(dtype) for h in heads)
+    return Rows(2 * q, k, v)
+
+
+def chain(rows):
+    return list(range(-1, rows - 1))
+
+
+def attend(past, rows, parents, *, fill=7.0, padding_seed=0, more_blocks=0):
+    """Return the output of rows whose predecessors lie in the cache. All else there is `fill`."""
+    padding = padded_rows(len(rows)) - len(rows) + 16 * more_blocks
+    in_chain = tree.is_chain(parents)
+    parents = chain(len(rows) + padding) if in_chain else [*parents, *[0] * padding]
+    key_heads, head_dim = rows.k.shape[1:]
+    shape = (key_heads, rows.q.shape[1] // key_heads, head_dim)
+    padded = rows.then(random_rows(padding, shape, padding_seed, rows.q.dtype))
+    written = past.then(padded)
+    slots = (len(written) // KEY_BLOCK + 1 + more_blocks) * KEY_BLOCK
+    keys_CSD = torch.full((key_heads, slots, head_dim), fill, dtype=rows.q.dtype)
+    values_CSD = keys_CSD.clone()
+    keys_CSD[:, : len(written)] = written.k.transpose(0, 1)
+    values_CSD[:, : len(written)] = written.v.transpose(0, 1)
+    layout = lay_out_rows(len(past), parents, CPU)
+    out = position_blocked_attention(padded.q, keys_CSD, values_CSD, layout, head_dim**-0.5)
+    return out[: len(rows)]
+
+
+def alone(past, rows):
+    """Return the output of a row after another, as plain decoding computes them."""
+    text = past.then(rows)
+    places = range(len(past), len(text))
+    return torch.cat([attend(text[:i], text[i : i + 1], [-1]) for i in places])
+
+
+def exact(past, rows, parents):
+    """An explicit softmax in float64 over the past and the path of each row."""
+    outputs = []
+    for path in tree.paths(parents):
+        seen = past.then(rows[list(path)])
+        q_CGD = rows.q[path[-1]].double().unflatten(0, (rows.k.shape[1], -1))
+        scores_CGS = torch.einsum("cgd,scd->cgs", q_CGD, seen.k.double()) * q_CGD.shape[-1] ** -0.5
+        out_CGD = torch.einsum("cgs,scd->cgd", scores_CGS.softmax(-1), seen.v.double())
+        outputs.append(out_CGD.flatten(0, 1))
+    return torch.stack(outputs)
+
+
+@st.composite
+def parent_lists(draw, max_nodes=40):
+    """Parents of trees from bushes to all but chains."""
+    nodes, reach = draw(st.integers(1, max_nodes)), draw(st.sampled_from([1, 2, 4, max_nodes]))
+    return [
+        -1,
+        *(node - 1 - draw(st.integers(0, min(reach, node) - 1)) for node in range(1, nodes)),
+    ]
+
+
+BUSH = [-1, 0, 0, 0, 1, 1, 2, 4, 4, 7, 7, 3, 11, 12, 13, 14, 15, 16, 16]
+
+
+@every_prefix
+@every_shape
+@every_dtype
+@pytest.mark.parametrize("parents", [chain(1), chain(19), BUSH], ids=["one", "chain", "tree"])
+def test_it_is_softmax_attention(prefix_len, shape, dtype, parents):
+    text = random_rows(prefix_len + len(parents), shape, seed=1, dtype=dtype)
+    past, rows = text[:prefix_len], text[prefix_len:]
+    rounding = torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        attend(past, rows, parents).double(), exact(past, rows, parents), rtol=rounding, atol=1e-5
+    )
+
+
+@every_prefix
+@every_shape
+@every_dtype
+def test_a_chunk_gives_the_bits_of_a_row_after_another(prefix_len, shape, dtype):
+    text = random_rows(prefix_len + 70, shape, seed=2, dtype=dtype)
+    past, rows = text[:prefix_len], text[prefix_len:]
+    in_one = attend(past, rows, chain(70))
+    picked = [0, 1, 15, 16, 31, 62, 63, 64, 69]
+    one_by_one = [alone(text[: prefix_len + i], rows[i : i + 1]) for i in picked]
+    assert torch.equal(in_one[picked], torch.cat(one_by_one))
+
+
+@every_shape
+@every_dtype
+@settings(max_examples=10)
+@given(length=st.integers(2, 150), data=st.data(), seed=seeds)
+def test_a_text_has_the_same_bits_cut_into_any_chunks(shape, dtype, length, data, seed):
+    text = random_rows(length, shape, seed, dtype)
+    cuts = sorted(data.draw(st.sets(st.integers(1, length - 1), max_size=4)))
+    ends = zip([0, *cuts], [*cuts, length], strict=True)
+    chunks = [attend(text[:a], text[a:b], chain(b - a)) for a, b in ends]
+    assert torch.equal(torch.cat(chunks), attend(text[:0], text, chain(length)))
+
+
+@every_shape
+@every_dtype
+@settings(max_examples=20)
+@given(prefix_len=st.sampled_from(PREFIXES), parents=parent_lists(), seed=seeds, data=st.data())
+def test_a_node_of_any_tree_has_the_bits_of_its_path_decoded_plainly(
+    shape, dtype, prefix_len, parents, seed, data
+):
+    text = random_rows(prefix_len + len(parents), shape, seed, dtype)
+    past, nodes = text[:prefix_len], text[prefix_len:]
+    path = list(tree.paths(parents)[data.draw(st.integers(0, len(parents) - 1))])
+    in_tree = attend(past, nodes, parents)[path]
+    assert torch.equal(in_tree, alone(past, nodes[path]))
+    assert torch.equal(in_tree, attend(past, nodes[path], chain(len(path))))
+
+
+@every_shape
+@settings(max_examples=15)
+@given(
+    prefix_len=st.sampled_from(PREFIXES),
+    parents=parent_lists(max_nodes=20),
+    seed=seeds,
+    fill=garbage,
+    more_blocks=st.integers(0, 3),
+)
+def test_a_row_does_not_feel_padding_nor_what_lies_beyond_in_the_cache(
+    shape, prefix_len, parents, seed, fill, more_blocks
+):
+    text = random_rows(prefix_len + len(parents), shape, seed)
+    past, rows = text[:prefix_len], text[prefix_len:]
+    other = attend(past, rows, parents, fill=fill, padding_seed=seed + 1, more_blocks=more_blocks)
+    assert torch.equal(other, attend(past, rows, parents))
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 64), (1, 20, 128)], ids=str)
+def test_two_threads_keep_the_law(shape, two_threads):
+    text = random_rows(65 + len(BUSH), shape, seed=3)
+    path = list(tree.paths(BUSH)[-1])
+    in_tree = attend(text[:65], text[65:], BUSH)[path]
+    assert torch.equal(in_tree, alone(text[:65], text[65:][path]))
+
+
+def test_a_path_longer_than_a_block_keeps_the_law():
+    parents = [*chain(140), 3, 140, 139, 70]
+    text = random_rows(50 + len(parents), (3, 3, 64), seed=4)
+    in_tree = attend(text[:50], text[50:], parents)
+    for path in tree.paths(parents)[-4:]:
+        as_chain = attend(text[:50], text[50:][list(path)], chain(len(path)))
+        assert torch.equal(in_tree[list(path)], as_chain)
+
+
+def from_the_last_block(out_CBPD, weights_CBPS, v_CBSD):
+    """Add weights @ values, the last key block first."""
+    blocks = zip(weights_CBPS.split(KEY_BLOCK, -1), v_CBSD.split(KEY_BLOCK, 2), strict=True)
+    for weights, values in reversed(list(blocks)):
+        out_CBPD += weights @ values
+
+
+def in_one_product(out_CBPD, weights_CBPS, v_CBSD):
+    out_CBPD += weights_CBPS @ v_CBSD
+
+
+def test_the_order_of_key_blocks_is_part_of_the_law(monkeypatch):
+    """Control: summed from the last block on, a tree does not give the bits of plain decoding."""
+    text = random_rows(200 + len(BUSH), (3, 3, 64), seed=5)
+    plain = alone(text[:200], text[200:][list(tree.paths(BUSH)[-1])])
+    monkeypatch.setattr(attention, "_add_blocks", from_the_last_block)
+    in_tree = attend(text[:200], text[200:], BUSH)[list(tree.paths(BUSH)[-1])]
+    torch.testing.assert_close(in_tree, plain)
+    assert not torch.equal(in_tree, plain)
+
+
+def test_one_product_over_all_keys_would_break_the_law(monkeypatch):
+    """Control: a product that picks its own order does not give the same bits in a tree."""
+    text = random_rows(200 + len(BUSH), (3, 3, 64), seed=6)
+    path = list(tree.paths(BUSH)[-1])
+    monkeypatch.setattr(attention, "_add_blocks", in_one_product)
+    in_tree = attend(text[:200], text[200:], BUSH)[path]
+    plain = alone(text[:200], text[200:][path])
+    torch.testing.assert_close(in_tree, plain)
+    assert not torch.equal(in_tree, plain)
+
+
+@given(prefix_len=st.integers(0, 200), parents=parent_lists(max_nodes=20))
+def test_a_row_lies_at_the_position_its_depth_says(prefix_len, parents):
+    expected = [prefix_len + depth for depth in tree.depths(parents)]
+    assert lay_out_rows(prefix_len, parents, CPU).positions_R.tolist() == expected

@@ -1,0 +1,267 @@
+"""Steps go on whatever sessions do; what a session held is given back exactly once."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protos.messages import DraftTree, SamplingParams, Verdict
+from protos.pairing import Pairing
+from target_service.engine import Outcome
+from target_service.kv_cache import KvPool, KvPoolFullError, KvShape
+from target_service.scheduler import QueueFullError, Scheduler
+from target_service.session import Session
+from target_service.step_loop import SPARE_SLOTS, LiveSession, StepLoop
+from target_service.taps import TapHub
+from tests.target_service.waiting import until
+
+SHAPE = KvShape(1, 1, 2, torch.float32, torch.device("cpu"))
+TAPPED = Pairing(hidden_size=3, vocab_size=50, tap_layers=(0,), tap_dtype=1)
+BONUS = 7
+
+
+class ScriptedEngine:
+    """Accepts no draft and says BONUS, when it is let; fails for sessions in `broken`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.started = threading.Event()
+        self.broken: set[str] = set()
+        self.steps: list[tuple[str, int]] = []
+
+    def step(self, rows, cache) -> Outcome:
+        self.steps.append((rows.session.session_id, len(rows.tokens)))
+        self.started.set()
+        assert self.gate.wait(30)
+        if rows.session.session_id in self.broken:
+            raise RuntimeError("out of memory")
+        if rows.root is None:
+            return Outcome(len(rows.tokens), None, torch.zeros(len(rows.tokens), 3))
+        verdict = Verdict(rows.session.committed_len, (), (BONUS,), (0.0,))
+        return Outcome(rows.root + 1, verdict, torch.zeros(rows.root + 1, 3))
+
+
+class Target:
+    """A step loop with its parts in reach."""
+
+    def __init__(self, engine: ScriptedEngine, kv_tokens: int, max_sessions: int) -> None:
+        self.engine = engine
+        self.pool = KvPool(SHAPE, kv_tokens)
+        self.scheduler = Scheduler(chunk_len=4, max_sessions=max_sessions)
+        self.hub = TapHub(TAPPED, max_bytes=2**20, attach_timeout_s=5)
+        self.loop = StepLoop(engine, self.scheduler, self.pool, self.hub)
+
+    async def open(self, session_id: str = "a", prompt_len: int = 1) -> LiveSession:
+        session = Session(session_id, [1] * prompt_len, SamplingParams(), 100, 50)
+        return await self.loop.open(session, expect_taps=True)
+
+    def verify(self, live: LiveSession, *drafts: int) -> None:
+        tokens = (live.session.tokens[-1], *drafts)
+        self.loop.verify(live, DraftTree.chain(live.session.committed_len, tokens))
+
+    async def holding(self) -> None:
+        """Wait until a step has begun; it goes on when the gate opens."""
+        await asyncio.to_thread(self.engine.started.wait, 30)
+
+    async def idle(self) -> None:
+        self.engine.gate.set()
+        running = self.loop._live.values()
+        await until(lambda: not self.scheduler.num_ready and not any(v.running for v in running))
+
+    async def empty(self) -> None:
+        """Wait until everything is given back."""
+        self.engine.gate.set()
+        await until(lambda: not self.pool.num_reserved)
+        held = (self.scheduler.num_sessions, self.scheduler.num_ready, self.hub.num_subscriptions)
+        assert held == (0, 0, 0)
+
+
+@asynccontextmanager
+async def stepping(*, kv_tokens: int = 4096, max_sessions: int = 8) -> AsyncIterator[Target]:
+    target = Target(ScriptedEngine(), kv_tokens, max_sessions)
+    task = asyncio.create_task(target.loop.run())
+    try:
+        yield target
+        assert not task.done(), "the loop must outlive everything"
+    finally:
+        target.engine.gate.set()
+        task.cancel()
+
+
+async def next_verdict(live: LiveSession) -> Verdict | Exception | None:
+    async with asyncio.timeout(30):
+        return await live.verdicts.get()
+
+
+EVENTS = st.lists(
+    st.sampled_from(["open", "verify", "close", "turn", "hold", "release", "settle"]), max_size=30
+)
+
+
+@settings(max_examples=60)
+@given(events=EVENTS, which=st.randoms(use_true_random=False))
+async def test_every_slot_comes_back_whatever_happens_when(events, which):
+    """Sessions are closed at any moment: waiting, running, done, between two chunks."""
+    async with stepping() as target:
+        live: list[LiveSession] = []
+        for number, event in enumerate(events):
+            one = which.choice(live) if live else None
+            if event == "open" and len(live) < 8:
+                live.append(await target.open(f"s{number}", which.randint(1, 12)))
+            elif event == "verify" and one and one.session.tree is None:
+                target.verify(one)
+            elif event == "close" and one:
+                live.remove(one)
+                target.loop.close(one)
+            elif event == "turn":
+                await asyncio.sleep(0)
+            elif event == "hold":
+                target.engine.gate.clear()
+            elif event == "release":
+                target.engine.gate.set()
+            elif event == "settle":
+                await target.idle()
+            assert target.pool.num_reserved >= sum(one.cache.num_slots for one in live)
+        await target.idle()
+        for one in live:
+            assert one.verdicts.qsize() == one.session.num_new_tokens > 0
+            target.loop.close(one)
+        await target.empty()
+
+
+@pytest.mark.parametrize("prompt_len", [1, 9])
+async def test_a_session_closed_while_its_step_runs_keeps_its_slots_until_the_step_ends(prompt_len):
+    """The step still writes into them. What it finds out is nobody's any more."""
+    async with stepping() as target:
+        target.engine.gate.clear()
+        live = await target.open(prompt_len=prompt_len)
+        await target.holding()
+        target.loop.close(live)
+        assert target.scheduler.num_sessions == 0
+        assert target.pool.num_reserved == live.cache.num_slots
+        await target.empty()
+        assert live.verdicts.empty()
+        assert live.session.num_new_tokens == 0
+        assert len(target.engine.steps) == 1
+
+
+async def test_an_id_reopened_while_its_old_step_runs_hears_only_its_own():
+    async with stepping() as target:
+        target.engine.gate.clear()
+        old = await target.open()
+        await target.holding()
+        target.loop.close(old)
+        new = await target.open(prompt_len=3)
+        subscription, _, first_row = await target.hub.subscribe("a", TAPPED, 3)
+        target.engine.gate.set()
+        assert (await next_verdict(new)).committed_len == 3
+        frame = await subscription.next_frame()
+        assert (first_row, frame.base_len, len(frame.tokens)) == (0, 0, 3)
+        assert old.verdicts.empty()
+        target.loop.close(new)
+        await target.empty()
+
+
+async def test_a_step_that_fails_ends_its_session_and_no_other():
+    async with stepping() as target:
+        target.engine.broken = {"bad"}
+        bad, good = await target.open("bad"), await target.open("good", 9)
+        error = await next_verdict(bad)
+        assert isinstance(error, RuntimeError)
+        assert str(error) == "out of memory"
+        assert (await next_verdict(good)).tokens == (BONUS,)
+        target.loop.close(bad)
+        target.verify(good)
+        assert (await next_verdict(good)).committed_len == 10
+        target.loop.close(good)
+        await target.empty()
+
+
+async def test_a_session_closed_while_its_step_fails_gives_its_slots_back():
+    async with stepping() as target:
+        target.engine.broken = {"a"}
+        target.engine.gate.clear()
+        live = await target.open()
+        await target.holding()
+        target.loop.close(live)
+        await target.empty()
+
+
+class TestOpening:
+    async def test_a_full_pool_leaves_nothing_behind(self):
+        async with stepping(kv_tokens=192) as target:
+            first = await target.open("first")
+            with pytest.raises(KvPoolFullError, match="192 KV slots are needed, 0 of 192 are free"):
+                await target.open("second")
+            assert target.scheduler.num_sessions == 1
+            assert (await next_verdict(first)).tokens == (BONUS,)
+            target.loop.close(first)
+            target.loop.close(await target.open("second"))
+            await target.empty()
+
+    async def test_too_many_sessions_reserve_nothing(self):
+        async with stepping(max_sessions=1) as target:
+            first = await target.open("first")
+            with pytest.raises(QueueFullError, match="1 of 1 sessions are open"):
+                await target.open("second")
+            assert target.pool.num_reserved == first.cache.num_slots
+
+    async def test_an_id_in_use_leaves_its_owner_alone(self):
+        async with stepping() as target:
+            first = await target.open("same")
+            with pytest.raises(KeyError, match="same"):
+                await target.open("same")
+            assert target.pool.num_reserved == first.cache.num_slots
+            assert (await next_verdict(first)).tokens == (BONUS,)
+
+    async def test_what_is_reserved_holds_the_largest_tree_after_the_last_token(self):
+        async with stepping() as target:
+            live = await target.open(prompt_len=5)
+            assert live.cache.num_slots >= 5 + 100 + SPARE_SLOTS
+
+
+class TestVerdicts:
+    async def test_one_for_the_prompt_and_one_for_every_tree(self):
+        async with stepping() as target:
+            live = await target.open(prompt_len=10)
+            lengths = []
+            for _ in range(5):
+                lengths.append((await next_verdict(live)).committed_len)
+                target.verify(live, 3, 4)
+            assert lengths == [10, 11, 12, 13, 14]
+            assert [rows for _, rows in target.engine.steps[:4]] == [4, 4, 2, 3]
+
+    async def test_a_stale_tree_costs_no_step(self):
+        async with stepping() as target:
+            live = await target.open()
+            await next_verdict(live)
+            target.loop.verify(live, DraftTree.plain(1, 1))
+            await target.idle()
+            assert len(target.engine.steps) == 1
+            assert live.verdicts.empty()
+
+    async def test_a_wrong_tree_is_the_senders_mistake_and_costs_no_step(self):
+        async with stepping() as target:
+            live = await target.open()
+            await next_verdict(live)
+            with pytest.raises(ValueError, match=r"tree\.committed_len is 9"):
+                target.loop.verify(live, DraftTree.plain(9, BONUS))
+            target.verify(live)
+            assert (await next_verdict(live)).committed_len == 2
+
+    async def test_they_tell_how_long_a_tree_waited_for_its_step(self):
+        async with stepping() as target:
+            target.engine.gate.clear()
+            first = await target.open("first")
+            await target.holding()
+            second = await target.open("second")
+            await asyncio.sleep(0.02)
+            target.engine.gate.set()
+            assert (await next_verdict(second)).timings.queue_us >= 20_000
+            assert (await next_verdict(first)).timings.queue_us >= 0
