@@ -139,6 +139,8 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         *,
         draft: bool,
     ) -> DraftTree | None:
+        if not following.drafter.blocking:
+            return follow(following, frame, arrived_ns, draft)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, follow, following, frame, arrived_ns, draft)
 

@@ -21,6 +21,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_status import rpc_status
+from pydantic import ValidationError
 
 _KEEPALIVE = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -45,6 +46,7 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),
 ]
 STOP_GRACE_S = 2.0
+_MAX_PORT = 65535
 
 log = structlog.get_logger()
 
@@ -61,7 +63,11 @@ def new_server() -> grpc.aio.Server:
 
 def check_listen_address(address: str, *, insecure: bool) -> None:
     """Raise ValueError for an address that others can reach, unless that is wanted."""
-    host = address.rpartition(":")[0].strip("[]")
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and int(port) > _MAX_PORT:
+        # gRPC would take it modulo 65536.
+        raise ValueError(f"listen address {address!r} must have a port in [0, {_MAX_PORT}]")
+    host = host.strip("[]")
     if insecure or address.startswith("unix:") or host == "localhost":
         return
     try:
@@ -88,13 +94,15 @@ async def abort_retryable(context: Any, message: str, *, retry_after_s: float = 
 
 async def serve(server: grpc.aio.Server, address: str, name: str) -> None:
     """Bind, report health, serve until SIGINT or SIGTERM. Raises OSError if the port is taken."""
+    # From here on: whoever reads "listening" may send a signal at once.
+    stopped = _stop_signal()
     health = health_aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     port = _bind(server, address)
     await server.start()
     await health.set("", health_pb2.HealthCheckResponse.SERVING)
     log.info("listening", service=name, address=address, port=port)
-    await _stop_signal()
+    await stopped.wait()
     log.info("stopping", service=name)
     await health.enter_graceful_shutdown()
     await server.stop(STOP_GRACE_S)
@@ -107,12 +115,13 @@ def _bind(server: grpc.aio.Server, address: str) -> int:
         raise OSError(f"cannot listen on {address}: {error}") from None
 
 
-async def _stop_signal() -> None:
+def _stop_signal() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    return stopped
 
 
 def run(main: Callable[[], Any]) -> None:
@@ -121,10 +130,21 @@ def run(main: Callable[[], Any]) -> None:
         import uvloop
 
         uvloop.run(main())
+    except ValidationError as error:
+        sys.exit(f"error: {_wrong_settings(error)}")
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _wrong_settings(error: ValidationError) -> str:
+    """Return in one line which settings are wrong, and how."""
+    found = [(str(one["loc"][0]), one["msg"], one["type"], one["input"]) for one in error.errors()]
+    return "; ".join(
+        f"{name}: {message}" if kind == "missing" else f"{name}: {message}, got {value!r}"
+        for name, message, kind, value in found
+    )
 
 
 def configure_logging(level: str) -> None:

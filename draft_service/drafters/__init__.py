@@ -52,6 +52,8 @@ class Drafter(Protocol):
 
     drafter_id: str
     kind: str
+    # Whether it computes long enough to be kept off the event loop.
+    blocking: bool
     # What must fit the target; no tap layers for a drafter that follows tokens only.
     pairing: Pairing
 

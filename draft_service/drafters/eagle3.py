@@ -37,6 +37,7 @@ class Eagle3Drafter:
     """A loaded drafter, shared by all sessions."""
 
     kind = "eagle3"
+    blocking = True
 
     def __init__(self, drafter_id: str, model: Eagle3Model, pairing: Pairing) -> None:
         self.drafter_id = drafter_id

@@ -21,6 +21,7 @@ class NgramDrafter:
     """Drafts by looking back."""
 
     kind = "ngram"
+    blocking = False
 
     def __init__(self, drafter_id: str, vocab_size: int) -> None:
         self.drafter_id = drafter_id

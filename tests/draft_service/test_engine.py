@@ -26,6 +26,7 @@ class NotingDrafter:
 
     drafter_id = "noting"
     kind = "noting"
+    blocking = False
     pairing = Pairing(HIDDEN, 50, LAYERS)
 
     def __init__(self, draft=GUESSES):

@@ -4,11 +4,16 @@ import asyncio
 
 import grpc
 import pytest
+import torch
 
+from draft_service.drafters.eagle3 import Eagle3Drafter
+from draft_service.drafters.target_side import TargetSide
 from protos import draft_pb2 as pb
-from protos import speculation_pb2
+from protos import speculation_pb2, tensors
+from protos.messages import Plan, SamplingParams
 from protos.pairing import Pairing
 from tests.draft_service.local_service import (
+    PLAN,
     PROMPT,
     PROMPT_FRAMES,
     drafting,
@@ -33,6 +38,30 @@ async def test_a_tree_is_pushed_for_every_commit():
     assert list(first.parents) == [-1, 0, 1, 2]
     assert first.drafter_id == "ngram"
     assert (second.committed_len, list(second.tokens)) == (8, [4, 1, 2, 3])
+
+
+async def test_taps_reach_a_drafter_as_they_are(tmp_path):
+    """Its trees are those that it grows without a socket between."""
+    eagle = write_tiny_eagle3(tmp_path, hidden=32, vocab=40, target_layers=8)
+    side = TargetSide(num_layers=8, vocab_size=40, hidden_size=32, max_context_len=64)
+    alone = Eagle3Drafter.load("eagle", eagle, side).follow(0)
+    feed, row, trees, expected, tokens = Feed(), 0, [], [], [1]
+    feed.put(attached())
+    async with drafting(feed, f"eagle={eagle}") as service:
+        call = await open_session(service, token_ids=tokens)
+        for new in ([2, 3, 4], [5], [6, 7]):
+            taps = torch.randn(len(new), 3 * 32).to(torch.bfloat16)
+            feed.put(frame(row, new, taps=tensors.to_proto(taps)))
+            trees.append(list((await call.read()).tree.tokens)[1:])
+
+            tokens = [*tokens, *new]
+            alone.extend(row, new, taps)
+            draft = alone.draft(tokens, Plan.from_proto(PLAN), SamplingParams())
+            expected.append(list(draft.tokens))
+            row += len(new)
+
+    assert trees == expected
+    assert [len(tree) for tree in trees] == [3, 3, 3]
 
 
 async def test_a_drafter_may_join_a_session_that_is_already_running():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +16,11 @@ _START_TIMEOUT_S = 60
 
 
 @contextlib.contextmanager
-def running(module: str, *arguments: str, address: str) -> Iterator[str]:
-    """Run `python -m module` until it is left; yield its address once it is healthy."""
+def running(module: str, *arguments: str, address: str, kill: bool = False) -> Iterator[str]:
+    """Run `python -m module` until it is left; yield its address once it is healthy.
+
+    In the end it is asked to stop, or killed.
+    """
     process = subprocess.Popen([sys.executable, "-m", module, *arguments])
     try:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -26,12 +30,14 @@ def running(module: str, *arguments: str, address: str) -> Iterator[str]:
             time.sleep(0.05)
         yield address
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         process.wait(10)
 
 
 @contextlib.contextmanager
-def gateway(model: Path, target: str, draft: str, *, deadline_ms: int) -> Iterator[str]:
+def gateway(
+    model: Path, target: str, draft: str, *, deadline_ms: int, kill: bool = False
+) -> Iterator[str]:
     """Run one more gateway; yield its address."""
     address = Addresses.free().gateway
     with running(
@@ -39,6 +45,7 @@ def gateway(model: Path, target: str, draft: str, *, deadline_ms: int) -> Iterat
         *("--model", str(model), "--listen", address, "--target", target),
         *("--draft", draft, "--draft-deadline-ms", str(deadline_ms)),
         address=address,
+        kill=kill,
     ):
         yield address
 

@@ -12,6 +12,7 @@ import pytest
 
 from protos import draft_pb2, draft_pb2_grpc, serving, target_pb2, target_pb2_grpc
 from slipstream.client import AsyncClient, Request
+from tests.end_to_end import services
 
 STORM = 200
 
@@ -127,3 +128,24 @@ async def test_a_deadline_ends_a_request(tiny_stack):
 
     assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert await all_freed(tiny_stack) == {}
+
+
+async def test_a_gateway_that_dies_leaves_nothing_behind(tiny_stack, tiny_target):
+    """kill -9 of a gateway under running answers: both services free what it held."""
+    addresses = tiny_stack.addresses
+    with services.gateway(
+        tiny_target, addresses.target, addresses.draft, deadline_ms=2000, kill=True
+    ) as gateway:
+        client = AsyncClient(gateway)
+        streams = [client.stream(long_request(drafter)) for drafter in ("ngram", "eagle")]
+        for stream in streams:
+            await anext(stream)
+        holding = await held(tiny_stack)
+
+    assert holding["target sessions"] == holding["draft sessions"] == 2
+    assert await all_freed(tiny_stack) == {}
+    for stream in streams:
+        with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+            async for _ in stream:
+                pass
+    await client.close()

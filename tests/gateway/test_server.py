@@ -19,8 +19,10 @@ from tests.gateway.local_gateway import (
     generate,
     plain_answer,
     refused,
+    request,
     token_ids,
 )
+from tests.gateway.scripted_target import honest
 from tests.loopback import eventually, retry_delay_ms
 
 HONEST = drafters.drafting(drafters.right)
@@ -144,7 +146,7 @@ def aborting(number, code, details):
 async def test_what_the_target_finds_invalid_is_invalid(number):
     code = grpc.StatusCode.INVALID_ARGUMENT
     async with gateway(target=aborting(number, code, "logit_bias: 9")) as local:
-        error = await refused(local)
+        error = await refused(local, **OFF)
         await local.all_is_free()
 
     assert (error.code(), error.details()) == (code, "logit_bias: 9")
@@ -167,7 +169,7 @@ async def test_a_full_target_says_when_to_try_again():
 async def test_anything_else_that_the_target_says_means_that_it_is_gone(name):
     script = aborting(2, grpc.StatusCode[name], "the step failed")
     async with gateway(target=script) as local:
-        error = await refused(local)
+        error = await refused(local, **OFF)
         await local.all_is_free()
 
     assert error.code() is grpc.StatusCode.UNAVAILABLE
@@ -176,7 +178,7 @@ async def test_anything_else_that_the_target_says_means_that_it_is_gone(name):
 
 @pytest.mark.parametrize("script", [drafters.silent, HONEST])
 async def test_a_target_that_dies_makes_the_request_unavailable(script):
-    async with gateway(script, waiting) as local:
+    async with gateway(script, waiting, deadline_s=0.1) as local:
         call = generate(local)
         await call.read()
         await local.kill_target()
@@ -197,16 +199,16 @@ async def test_a_target_that_is_not_there_makes_requests_unavailable():
     assert error.details().startswith("the target is gone: ")
 
 
-async def another_state(verdict):
+def another_state(verdict):
     verdict.committed_len += 1
 
 
-async def longer_path(verdict):
+def longer_path(verdict):
     verdict.path.append(60)
     verdict.tokens.append(5)
 
 
-async def no_tokens(verdict):
+def no_tokens(verdict):
     del verdict.tokens[:]
 
 
@@ -215,7 +217,7 @@ async def test_a_target_that_answers_with_nonsense_is_as_good_as_gone(spoil):
     async def script(number, verdict, context):
         message = verdict.to_proto()
         if number == 2:
-            await spoil(message)
+            spoil(message)
         return message
 
     async with gateway(target=script) as local:
@@ -239,13 +241,11 @@ async def test_cancelling_frees_everything(script, num_chunks):
             await local.all_is_free()
 
 
-@pytest.mark.parametrize("target", [waiting, aborting(10**9, None, "")])
+@pytest.mark.parametrize("target", [waiting, honest], ids=["silent", "answering"])
 async def test_a_deadline_that_passes_frees_everything(target):
     """While the target is silent, and while it answers."""
     async with gateway(target=target) as local:
-        call = local.stub.Generate(
-            pb.GenerateRequest(token_ids=pb.TokenIds(ids=PROMPT)), timeout=0.2
-        )
+        call = local.stub.Generate(request(4000, **OFF), timeout=0.2)
         with pytest.raises(grpc.aio.AioRpcError) as error:
             async for _ in call:
                 pass

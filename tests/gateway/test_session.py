@@ -192,16 +192,3 @@ async def test_an_answer_that_nobody_wants_any_more_is_given_up(num_chunks):
 
         await eventually(lambda: target.num_sessions == drafter.num_sessions == 0)
         assert len(target.trees) < 4000 / 4
-
-
-async def test_a_verdict_about_another_state_ends_the_answer_with_an_error():
-    async def shifted(number, verdict, context):
-        message = verdict.to_proto()
-        message.committed_len += number == 2
-        return message
-
-    async with gateway(HONEST, shifted) as local:
-        with pytest.raises(grpc.aio.AioRpcError) as error:
-            await answer(local)
-
-    assert "came at" in error.value.details()

@@ -79,6 +79,7 @@ class EndingTarget(ScriptedTarget):
     """Opens a session, and ends it."""
 
     async def Decode(self, requests, context):  # noqa: N802
+        await anext(aiter(requests))
         yield target_pb2.DecodeResponse(opened=target_pb2.SessionOpened())
 
 

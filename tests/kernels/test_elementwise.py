@@ -14,8 +14,8 @@ from kernels.rotary import Rope
 
 DTYPES = [torch.float32, torch.bfloat16]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-every_width = pytest.mark.parametrize("width", [1, 2, 33, 64, 576, 1001])
-every_head = pytest.mark.parametrize("head_dim", [2, 6, 64, 80, 128])
+every_width = pytest.mark.parametrize("width", [1, 33, 576, 1001])
+every_head = pytest.mark.parametrize("head_dim", [2, 64, 80])
 seeds = st.integers(0, 2**32)
 
 

@@ -5,6 +5,7 @@ proven once more with the products that a CPU without AVX-512 gets.
 """
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -47,8 +48,7 @@ def test_every_product_of_a_linear_layer_has_sixteen_rows(rows, dtype, monkeypat
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 8, 20])
-@pytest.mark.parametrize("prefix_len", [0, 65, 200])
-@pytest.mark.parametrize("rows", [16, 32, 80])
+@pytest.mark.parametrize(("prefix_len", "rows"), [(0, 80), (65, 32), (200, 16)])
 @pytest.mark.parametrize("in_chain", [True, False], ids=["chain", "tree"])
 def test_every_product_of_attention_has_sixteen_rows(groups, prefix_len, rows, in_chain):
     parents = [-1, *(node if in_chain else node // 2 for node in range(rows - 1))]
@@ -59,12 +59,13 @@ def test_every_product_of_attention_has_sixteen_rows(groups, prefix_len, rows, i
     assert set(products.rows) == {ROW_BLOCK}
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="only x86 has AVX")
 def test_the_laws_hold_with_the_products_of_older_cpus():
     """Has no effect on a library other than MKL, or on a CPU that is no better."""
     older = {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
     files = [f"tests/kernels/test_{name}.py" for name in ("linear", "elementwise", "attention")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
-    laws = "not_feel or any_tree or any_chunks or wherever or whole_vocabulary"
+    laws = "not_feel or any_tree or gated"
     done = subprocess.run(
         [*command, "-k", laws],
         cwd=ROOT,

@@ -39,8 +39,6 @@ SCALINGS = {
     "yarn_without_original": {"rope_type": "yarn", "factor": 8.0},
 }
 every_scaling = pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS.keys())
-every_head = pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
-every_theta = pytest.mark.parametrize("theta", [10000.0, 500000.0])
 
 
 def transformers_rotary(head_dim, theta, scaling):
@@ -61,8 +59,7 @@ def rope_of(head_dim, theta, scaling):
 
 
 @every_scaling
-@every_head
-@every_theta
+@pytest.mark.parametrize(("head_dim", "theta"), [(16, 10000.0), (80, 10000.0), (128, 500000.0)])
 def test_frequencies_are_the_trainers(scaling, head_dim, theta):
     reference = transformers_rotary(head_dim, theta, scaling)
     inverse_F, amplitude = rope_of(head_dim, theta, scaling).frequencies()

@@ -1,6 +1,6 @@
 """Tiny targets, each written once, and one thread for all of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import torch
 from target_service.models.llama import Llama
 from tests.target_service.engine_cases import NUM_NEW, SIZES, VOCAB, play
 from tests.target_service.played_session import Told, load_model
+from tests.target_service.served_target import ServedTarget, serve
 from tests.tiny_llama import write_tiny_llama
 
 
@@ -30,6 +31,14 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tiny_dir: Path) -> Llama:
     return load_model(tiny_dir)
+
+
+@pytest.fixture
+async def target(tiny: Llama) -> AsyncIterator[ServedTarget]:
+    """A served target that must hold nothing when the test is over."""
+    async with serve(tiny) as served:
+        yield served
+        await served.drained()
 
 
 @pytest.fixture(scope="session")

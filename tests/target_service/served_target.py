@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 
 from protos import serving, target_pb2_grpc, tensors
+from protos import speculation_pb2 as spec
 from protos import target_pb2 as pb
 from protos.messages import DraftTree, SamplingParams, Verdict
 from protos.pairing import Pairing
@@ -20,7 +23,6 @@ from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
 from target_service.step_loop import StepLoop
 from target_service.taps import TapHub
-from tests.target_service.waiting import until
 
 TAP_LAYERS = (1, 2, 4)
 MAX_CONTEXT_LEN = 300
@@ -81,9 +83,11 @@ class ServedTarget:
     async def drained(self) -> None:
         """Wait until the target says that it holds nothing."""
         self.engine.gate.set()
-        await until(lambda: not self.pool.num_reserved and not self.hub.num_subscriptions)
-        target = await self.stub.GetTarget(pb.GetTargetRequest())
-        assert target.load == pb.TargetLoad(kv_tokens_total=self.kv_tokens)
+        for _ in range(10_000):
+            load = (await self.stub.GetTarget(pb.GetTargetRequest())).load
+            if load == pb.TargetLoad(kv_tokens_total=self.kv_tokens):
+                return
+        raise AssertionError(f"still held: {load}")
 
 
 @asynccontextmanager
@@ -175,10 +179,29 @@ class ClientSession:
         return await self.call.code()
 
     async def refusal(self) -> tuple[grpc.StatusCode, str]:
-        """Read to the end of a call that the target refuses; return status and message."""
-        try:
-            while await self.call.read() is not grpc.aio.EOF:
-                pass
-        except grpc.aio.AioRpcError as error:
-            return error.code(), error.details() or ""
-        raise AssertionError("the call was not refused")
+        return await refusal_of(self.call)
+
+
+async def refusal_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Read to the end of a call that the target refuses; return status and message."""
+    try:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details() or ""
+    raise AssertionError("the call was not refused")
+
+
+async def retry_delay_s(call: Any) -> float:
+    """Return what RetryInfo of a refused call says."""
+    status = await rpc_status.aio.from_call(call)
+    retry = error_details_pb2.RetryInfo()
+    assert status.details[0].Unpack(retry)
+    return retry.retry_delay.ToMilliseconds() / 1000
+
+
+def tree_of(session: ClientSession, **fields: object) -> pb.DecodeRequest:
+    """Return a plain tree, except for `fields`."""
+    known = session.prompt + session.answer
+    right = {"committed_len": len(known), "tokens": [known[-1]], "parents": [-1]}
+    return pb.DecodeRequest(verify=spec.DraftTree(**(right | fields)))

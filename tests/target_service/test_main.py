@@ -1,0 +1,165 @@
+"""`python -m target_service`: what is wrong ends as one line, a signal ends it well."""
+
+import contextlib
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+import torch
+
+from protos import serving
+from target_service.__main__ import load, main
+from target_service.config import TargetConfig
+from tests.tiny_llama import write_tiny_llama
+
+
+@pytest.fixture
+def refused(monkeypatch, tiny_dir) -> Iterator:
+    """Run the service with flags that it refuses; return what it says."""
+    threads = torch.get_num_threads()
+
+    def run(*flags: str) -> str:
+        arguments = ["target_service", "--model", str(tiny_dir), "--threads", "1", *flags]
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit) as end:
+            serving.run(main)
+        return str(end.value.code)
+
+    yield run
+    torch.set_num_threads(threads)
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--model", "/no/such/directory"], "/no/such/directory is not a model directory"),
+        (["--threads", "0"], "threads: Input should be greater than or equal to 1, got '0'"),
+        (["--kv-tokens", "many"], "kv_tokens: Input should be a valid integer"),
+        (["--prefill-chunk", "15"], "prefill_chunk: Input should be greater than or equal to 16"),
+        (["--tap-buffer-mib", "1"], "tap_buffer_mib: Input should be greater than or equal to 2"),
+        (["--attach-timeout-s", "0"], "attach_timeout_s: Input should be greater than 0"),
+        (["--dtype", "int8"], "dtype must be one of float32, bfloat16, float16, got 'int8'"),
+        (["--tap-layers", "1,x"], "tap_layers must be in [0, 4], got 'x'"),
+        (["--tap-layers", "1,5"], "tap_layers must be in [0, 4], got '5'"),
+        (["--tap-layers", "1,,2"], "tap_layers must be in [0, 4], got ''"),
+        (["--max-context-len", "2049"], "max_context_len is 2049, the model allows 2048"),
+        (["--kv-tokens", "128"], "kv_tokens is 128, which holds sessions of 48 tokens"),
+        (["--log-level", "loud"], "log_level must be debug, info, warning or error, got 'loud'"),
+        (["--listen", "0.0.0.0:0"], "'0.0.0.0:0' is not loopback"),
+        (["--listen", "127.0.0.1:65536"], "must have a port in [0, 65535]"),
+        (["--listen", "unix:/no/such/directory/socket"], "cannot listen on unix:/no/such"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_setting_is_named_in_one_line(refused, flags, named, request):
+    if flags[0] == "--kv-tokens" and flags[1].isdigit():
+        flags = [*flags, "--max-context-len", "49"]
+    said = refused(*flags)
+    assert said.startswith("error: ")
+    assert named in said
+    assert "\n" not in said
+
+
+def test_a_port_in_use_is_an_error(refused):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert refused("--listen", address).startswith(f"error: cannot listen on {address}")
+
+
+def test_a_model_that_cannot_be_computed_is_an_error(refused, tmp_path):
+    write_tiny_llama(tmp_path, architecture="GPT2LMHeadModel")
+    said = refused("--model", str(tmp_path))
+    assert said.startswith("error: architecture 'GPT2LMHeadModel' is not supported")
+
+
+class TestLoading:
+    def facts(self, tiny_dir: Path, **settings: object):
+        return load(TargetConfig(model=tiny_dir, **settings))[1]
+
+    def test_facts_are_those_of_the_directory(self, tiny_dir):
+        facts = self.facts(tiny_dir)
+        assert (facts.model_name, facts.num_layers) == (tiny_dir.name, 4)
+        assert (facts.weights_dtype, facts.device) == ("float32", "cpu")
+        assert facts.pairing.hidden_size == 64
+        assert facts.pairing.vocab_size == 259
+        assert facts.pairing.target_fingerprint
+        assert facts.pairing.tokenizer_digest
+
+    @pytest.mark.parametrize(
+        ("layers", "flag", "expected"),
+        [
+            (28, "", (2, 14, 25)),
+            (4, "", (1, 2)),
+            (1, "", (0,)),
+            (4, "4,0, 2", (4, 0, 2)),
+        ],
+    )
+    def test_taps_are_those_of_eagle_unless_told(self, tmp_path, layers, flag, expected):
+        write_tiny_llama(tmp_path, layers=layers, hidden=32)
+        assert self.facts(tmp_path, tap_layers=flag).pairing.tap_layers == expected
+
+    @pytest.mark.parametrize(
+        ("settings", "longest"),
+        [
+            ({}, 2048),
+            ({"max_context_len": 100}, 100),
+            ({"kv_tokens": 1024}, 1024 - 80),
+            ({"kv_tokens": 1000}, 960 - 80),
+        ],
+    )
+    def test_the_longest_session_is_one_that_the_cache_holds(self, tiny_dir, settings, longest):
+        """A request that passes this limit can always be served, if not now then later."""
+        assert self.facts(tiny_dir, **settings).max_context_len == longest
+
+    def test_another_dtype_changes_weights_and_taps(self, tiny_dir):
+        facts = self.facts(tiny_dir, dtype="bfloat16")
+        assert facts.weights_dtype == "bfloat16"
+        assert facts.pairing.tap_dtype == 2
+
+
+@pytest.fixture
+def start(tiny_dir) -> Iterator:
+    """Start the service as a process of its own."""
+    command = [sys.executable, "-m", "target_service", "--model", str(tiny_dir), "--threads", "1"]
+    command += ["--listen", "127.0.0.1:0"]
+    root = Path(__file__).parents[2]
+    with contextlib.ExitStack() as services:
+
+        def start(*flags: str) -> subprocess.Popen[str]:
+            service = subprocess.Popen(
+                [*command, *flags], stderr=subprocess.PIPE, text=True, cwd=root
+            )
+            services.enter_context(service)
+            services.callback(service.kill)
+            return service
+
+        yield start
+
+
+def read_until(service: subprocess.Popen[str], word: str) -> None:
+    """Read its log up to a line with a word."""
+    assert service.stderr
+    while select.select([service.stderr], [], [], 60)[0] and (line := service.stderr.readline()):
+        if word in line:
+            return
+    raise AssertionError(f"the log never said {word!r}")
+
+
+def test_signals_end_it_well_and_a_wrong_flag_does_not(start):
+    """Started together, as importing torch takes its time."""
+    services = {number: start() for number in (signal.SIGTERM, signal.SIGINT)}
+    wrong = start("--tap-layers", "99")
+    for number, service in services.items():
+        read_until(service, "listening")
+        service.send_signal(number)
+        read_until(service, "stopping")
+        assert service.wait(30) == 0
+    assert wrong.communicate(timeout=60)[1] == "error: tap_layers must be in [0, 4], got '99'\n"
+    assert wrong.returncode == 1
