@@ -11,17 +11,18 @@ from slipstream.chat import summary
 from slipstream.client import Client, Completion
 from slipstream.generate import Options, Prompt
 
-# A text to copy with a small change: what prompt lookup is made for.
+# A list to copy with a small change: what prompt lookup is made for.
 PROMPT = """\
-Repeat this recipe word for word, then add one line of advice at the end.
+Here is a to-do list:
+- water the plants in the kitchen
+- call the electrician about the broken lamp
+- buy bread, milk and two dozen eggs
+- send the birthday card to Aunt Rosa
 
-Mix two cups of flour, one teaspoon of salt and one teaspoon of baking powder in a large bowl. \
-Add three eggs, one cup of milk and two tablespoons of melted butter. Stir until the batter is \
-smooth, then let it rest for ten minutes. Heat a pan over medium heat, pour in a quarter cup of \
-batter, and turn the pancake when bubbles appear. Serve the pancakes warm with maple syrup."""
+Write the same list again with numbers instead of dashes."""
 
 PLAIN = Options(
-    sampling={"temperature": 0.0}, stopping={"max_new_tokens": 160}, speculation={}, mode="off"
+    sampling={"temperature": 0.0}, stopping={"max_new_tokens": 120}, speculation={}, mode="off"
 )
 
 

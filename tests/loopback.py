@@ -1,9 +1,10 @@
-"""Servers on a loopback port inside a test, waiting for what they bring about, reading refusals."""
+"""Servers on a socket inside a test, waiting for what they bring about, reading refusals."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,14 +19,28 @@ _PATIENCE_S = 30.0
 
 @asynccontextmanager
 async def listening(*add_to: Callable[[grpc.aio.Server], None]) -> AsyncIterator[str]:
-    """Yield the address of a server with the given services; it dies at the end, calls and all."""
+    """Yield the address of a server with the given services; it dies at the end, calls and all.
+
+    It is a path. A port may have belonged to a server that an earlier test killed, and the channels
+    of a process share what they know about an address.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        async with listening_on(f"unix:{directory}/socket", *add_to) as address:
+            yield address
+
+
+@asynccontextmanager
+async def listening_on(
+    address: str, *add_to: Callable[[grpc.aio.Server], None]
+) -> AsyncIterator[str]:
+    """The same at an address of choice; port 0 is any free one."""
     server = serving.new_server()
     for add in add_to:
         add(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(address)
     await server.start()
     try:
-        yield f"127.0.0.1:{port}"
+        yield address.replace(":0", f":{port}")
     finally:
         await server.stop(None)
 

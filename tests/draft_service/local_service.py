@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -112,7 +113,9 @@ async def refusal(call: Any) -> grpc.aio.AioRpcError:
 async def refused_session(service: LocalService, *requests: pb.DraftRequest) -> Any:
     """Return what ended a session of these requests."""
     call = service.stub.Draft(timeout=TIMEOUT_S)
-    for request in requests:
-        await call.write(request)
-    await call.done_writing()
+    # The refusal may be there before everything was written.
+    with suppress(asyncio.InvalidStateError):
+        for request in requests:
+            await call.write(request)
+        await call.done_writing()
     return await refusal(call)

@@ -60,14 +60,13 @@ class ScriptedTarget(target_pb2_grpc.TargetServiceServicer):
         finally:
             self.num_streams -= 1
 
+    def add_to(self, server: Any) -> None:
+        target_pb2_grpc.add_TargetServiceServicer_to_server(self, server)
+
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         """Yield the address it serves on; it dies at the end."""
-
-        def add(server: Any) -> None:
-            target_pb2_grpc.add_TargetServiceServicer_to_server(self, server)
-
-        async with listening(add) as address:
+        async with listening(self.add_to) as address:
             yield address
 
 

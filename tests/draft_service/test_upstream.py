@@ -9,10 +9,10 @@ import pytest
 from draft_service.registry import DrafterSpec, Registry
 from draft_service.session import DraftSession
 from draft_service.upstream import Target
-from protos import serving, target_pb2_grpc
+from protos import serving
 from protos.messages import Plan, SamplingParams
 from tests.draft_service.scripted_target import PAIRING, Feed, ScriptedTarget, attached, frame
-from tests.loopback import eventually
+from tests.loopback import eventually, listening_on
 
 PROMPT = [7, 8, 9]
 
@@ -30,13 +30,8 @@ async def test_drafters_are_loaded_when_the_target_comes(tmp_path):
         await eventually(lambda: channel.get_state() is not grpc.ChannelConnectivity.IDLE)
         assert registry.all == []
 
-        server = serving.new_server()
-        servicer = ScriptedTarget(Feed())
-        target_pb2_grpc.add_TargetServiceServicer_to_server(servicer, server)
-        server.add_insecure_port(address)
-        await server.start()
-        await attaching
-        await server.stop(None)
+        async with listening_on(address, ScriptedTarget(Feed()).add_to):
+            await attaching
 
     assert registry.get("ngram").pairing.vocab_size == PAIRING.vocab_size
 

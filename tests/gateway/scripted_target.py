@@ -57,24 +57,25 @@ class ScriptedTarget(target_pb2_grpc.TargetServiceServicer):
                 if request is None:
                     return
                 tree, number = DraftTree.from_proto(request.verify), number + 1
-                self._check(tree, tokens)
+                self._check(tree, tokens, opened)
         finally:
             self.num_sessions -= 1
 
-    def _check(self, tree: DraftTree, tokens: list[int]) -> None:
+    def _check(self, tree: DraftTree, tokens: list[int], opened: pb.OpenSession) -> None:
         """Note what a real target would have to refuse."""
         self.trees.append(tree)
         if (tree.committed_len, tree.tokens[0]) != (len(tokens), tokens[-1]):
             self.faults.append(f"{tree} for {tokens}")
         if max(tree.tokens) >= self.rule.vocab_size:
             self.faults.append(f"{tree} has unknown tokens")
+        if len(tokens) + len(tree.tokens) > len(opened.prompt_token_ids) + opened.max_new_tokens:
+            self.faults.append(f"{tree} may outgrow the session of {len(tokens)} tokens")
+
+    def add_to(self, server: Any) -> None:
+        target_pb2_grpc.add_TargetServiceServicer_to_server(self, server)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         """Yield the address it serves on; it dies at the end."""
-
-        def add(server: Any) -> None:
-            target_pb2_grpc.add_TargetServiceServicer_to_server(self, server)
-
-        async with listening(add) as address:
+        async with listening(self.add_to) as address:
             yield address

@@ -151,6 +151,21 @@ async def test_drafter_and_target_are_told_the_same():
     assert at_target.expect_taps
 
 
+async def test_what_is_cut_off_by_a_stop_was_not_accepted():
+    """Wherever in a round the stop comes."""
+    tokens = plain_answer(LONG)
+    stops = [token for token in tokens if tokens.index(token) > LONG // 2][:4]
+    async with gateway(HONEST) as local:
+        for stop in stops:
+            stopping = pb.StoppingCriteria(stop_token_ids=[stop], ignore_eos=True)
+            chunks = await answer(local, stopping=stopping)
+
+            assert token_ids(chunks) == tokens[: tokens.index(stop) + 1]
+            assert all(chunk.accepted_tokens <= len(chunk.token_ids) for chunk in chunks)
+            check_statistics(chunks, local.target)
+            local.target.trees.clear()
+
+
 @asynccontextmanager
 async def session(script, new_tokens=24):
     """A session by itself, and the target it decodes at."""

@@ -207,7 +207,6 @@ AGAIN = {
 
 @pytest.mark.parametrize("script", AGAIN.values(), ids=AGAIN)
 async def test_anything_else_is_tried_again_at_the_next_replica(script):
-    """The session goes on there from where it stands by then."""
     async with following(script, drafters.drafting(drafters.right)) as follower:
         await eventually(lambda: follower.num_opened[0] == 1)
         follower.commit()
@@ -215,10 +214,30 @@ async def test_anything_else_is_tried_again_at_the_next_replica(script):
         follower.commit()
         assert await follower.drafted() == drafters.right(RULE, follower.tokens)
 
-        (opened,) = follower.services[1].opened
-        assert list(opened.token_ids) == follower.tokens[: len(opened.token_ids)]
-        assert opened.prompt_len == len(PROMPT)
         assert not follower.running.done()
+
+
+async def test_a_session_is_opened_again_as_it_stands_by_then():
+    """The drafter need not be told later what was committed before."""
+    leave = asyncio.Event()
+
+    async def staying(rule, commits, context):
+        yield drafters.OPENED
+        await leave.wait()
+
+    async with following(staying, drafters.silent) as follower:
+        await eventually(lambda: follower.news == 1)
+        follower.commit()
+        follower.commit()
+        leave.set()
+        await eventually(lambda: follower.num_opened == [1, 1])
+
+        (before,), (after,) = (service.opened for service in follower.services)
+        assert list(before.token_ids) == PROMPT
+        assert list(after.token_ids) == follower.tokens
+        assert len(follower.tokens) == len(PROMPT) + 2
+        assert before.prompt_len == after.prompt_len == len(PROMPT)
+        assert before.session_id == after.session_id == "s"
 
 
 async def test_tries_go_on_for_as_long_as_the_session_does():

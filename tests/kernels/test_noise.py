@@ -76,7 +76,7 @@ def test_philox_is_the_cipher_for_every_key_and_counter(seed, counters):
 
 @settings(max_examples=50)
 @given(seed=seeds, position=positions, token=st.integers(0, 200_000))
-def test_the_noise_is_that_of_the_token_s_word(seed, position, token):
+def test_the_noise_is_that_of_the_word_of_its_token(seed, position, token):
     word = plain_philox(seed, (token // 4, position, 0, 0))[token % 4]
     uniform = np.clip(np.float32((word + 0.5) / 2**32), None, np.float32(1 - 2**-24))
     exact = -np.log(-np.log1p(-np.float64(uniform)))

@@ -59,13 +59,16 @@ def test_every_product_of_attention_has_sixteen_rows(groups, prefix_len, rows, i
     assert set(products.rows) == {ROW_BLOCK}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="only x86 has AVX")
 def test_the_laws_hold_with_the_products_of_older_cpus():
     """Has no effect on a library other than MKL, or on a CPU that is no better."""
     older = {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    files = [f"tests/kernels/test_{name}.py" for name in ("linear", "elementwise", "attention")]
+    files = [
+        f"tests/kernels/test_{name}.py" for name in ("linear", "elementwise", "attention", "noise")
+    ]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
-    laws = "not_feel or any_tree or gated"
+    laws = "not_feel or any_tree or any_chunks or wherever or whole_vocabulary"
     done = subprocess.run(
         [*command, "-k", laws],
         cwd=ROOT,

@@ -181,7 +181,7 @@ def test_two_threads_keep_rows_independent(two_threads):
     assert_rows_are_independent(normal(2, 40_000, seed=1), 5, Filters(1.0, top_p=0.937))
 
 
-def test_the_library_s_sum_would_break_the_law(two_threads):
+def test_the_sum_of_the_library_would_break_the_law(two_threads):
     """Control: with two threads the sum of one row is not that of the row beside others."""
     sums = sums_alone_and_beside_another(lambda logits_NV: logits_NV.logsumexp(-1))
     if all(torch.equal(*pair) for pair in sums):

@@ -12,7 +12,7 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos import draft_pb2, draft_pb2_grpc, serving
-from tests.loopback import listening, retry_delay_ms
+from tests.loopback import listening, listening_on, retry_delay_ms
 
 LOOPBACK = [
     "127.0.0.1:50051",
@@ -86,7 +86,7 @@ async def test_a_proxy_of_the_environment_carries_no_traffic_of_ours(monkeypatch
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    async with listening(busy) as address:
+    async with listening_on("127.0.0.1:0", busy) as address:
         with pytest.raises(grpc.aio.AioRpcError) as proxied:
             await ask(address)
         with pytest.raises(grpc.aio.AioRpcError) as direct:
@@ -107,7 +107,7 @@ def test_no_client_of_ours_pings_faster_than_a_server_of_ours_allows():
 
 async def test_a_port_in_use_is_an_error_that_names_it():
     """Two servers must not share a port without a word."""
-    async with listening(busy) as address:
+    async with listening_on("127.0.0.1:0", busy) as address:
         with pytest.raises(OSError, match=f"cannot listen on {address}"):
             await serving.serve(serving.new_server(), address, "second")
 
@@ -144,14 +144,10 @@ async def test_a_channel_finds_a_service_that_comes_back(tmp_path):
     address = f"unix:{tmp_path}/socket"
 
     async def serve_once(channel):
-        server = serving.new_server()
-        busy(server)
-        server.add_insecure_port(address)
-        await server.start()
         stub = draft_pb2_grpc.DraftServiceStub(channel)
-        with pytest.raises(grpc.aio.AioRpcError) as answer:
-            await stub.ListDrafters(draft_pb2.ListDraftersRequest(), wait_for_ready=True)
-        await server.stop(None)
+        async with listening_on(address, busy):
+            with pytest.raises(grpc.aio.AioRpcError) as answer:
+                await stub.ListDrafters(draft_pb2.ListDraftersRequest(), wait_for_ready=True)
         return answer.value.code()
 
     async with serving.open_channel(address) as channel:

@@ -1,21 +1,25 @@
 """`python -m target_service`: what is wrong ends as one line, a signal ends it well."""
 
-import contextlib
-import select
+import queue
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 import structlog
 import torch
 
-from protos import serving
+from protos import serving, target_pb2_grpc
 from target_service.__main__ import load, main
 from target_service.config import TargetConfig
+from tests.target_service.served_target import open_request
 from tests.tiny_llama import write_tiny_llama
 
 
@@ -124,42 +128,68 @@ class TestLoading:
         assert facts.pairing.tap_dtype == 2
 
 
-@pytest.fixture
-def start(tiny_dir) -> Iterator:
-    """Start the service as a process of its own."""
-    command = [sys.executable, "-m", "target_service", "--model", str(tiny_dir), "--threads", "1"]
-    command += ["--listen", "127.0.0.1:0"]
-    root = Path(__file__).parents[2]
-    with contextlib.ExitStack() as services:
+class Service:
+    """The service as a process of its own."""
 
-        def start(*flags: str) -> subprocess.Popen[str]:
-            service = subprocess.Popen(
-                [*command, *flags], stderr=subprocess.PIPE, text=True, cwd=root
+    def __init__(self, model: Path, log: Path, *flags: str) -> None:
+        command = [sys.executable, "-m", "target_service", "--model", str(model), "--threads", "1"]
+        root = Path(__file__).parents[2]
+        self.log = log
+        with log.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [*command, "--listen", "127.0.0.1:0", *flags], stderr=stderr, cwd=root
             )
-            services.enter_context(service)
-            services.callback(service.kill)
-            return service
 
-        yield start
+    def wait_for(self, word: str) -> None:
+        """Wait until its log says a word."""
+        deadline = time.monotonic() + 60
+        while word not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
-def read_until(service: subprocess.Popen[str], word: str) -> None:
-    """Read its log up to a line with a word."""
-    assert service.stderr
-    while select.select([service.stderr], [], [], 60)[0] and (line := service.stderr.readline()):
-        if word in line:
-            return
-    raise AssertionError(f"the log never said {word!r}")
+@pytest.fixture
+def start(tiny_dir, tmp_path) -> Iterator[Callable[..., Service]]:
+    services: list[Service] = []
+
+    def start(*flags: str) -> Service:
+        services.append(Service(tiny_dir, tmp_path / f"{len(services)}.log", *flags))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.process.kill()
+        service.process.wait()
+
+
+@contextmanager
+def open_session(service: Service) -> Iterator[None]:
+    """Keep a session open that has its first token."""
+    port = re.search(r'"port": (\d+)', service.log.read_text())
+    assert port
+    requests: queue.SimpleQueue = queue.SimpleQueue()
+    requests.put(open_request())
+    with grpc.insecure_channel(f"127.0.0.1:{port[1]}") as channel:
+        responses = target_pb2_grpc.TargetServiceStub(channel).Decode(iter(requests.get, None))
+        assert [next(responses).WhichOneof("message") for _ in range(2)] == ["opened", "verdict"]
+        yield
+        requests.put(None)
 
 
 def test_signals_end_it_well_and_a_wrong_flag_does_not(start):
-    """Started together, as importing torch takes its time."""
-    services = {number: start() for number in (signal.SIGTERM, signal.SIGINT)}
+    """Whether it has sessions or not. Started together, as importing torch takes its time."""
+    busy, free = start(), start()
     wrong = start("--tap-layers", "99")
-    for number, service in services.items():
-        read_until(service, "listening")
-        service.send_signal(number)
-        read_until(service, "stopping")
-        assert service.wait(30) == 0
-    assert wrong.communicate(timeout=60)[1] == "error: tap_layers must be in [0, 4], got '99'\n"
-    assert wrong.returncode == 1
+    busy.wait_for("listening")
+    with open_session(busy):
+        busy.process.send_signal(signal.SIGTERM)
+        assert busy.process.wait(30) == 0
+    free.wait_for("listening")
+    free.process.send_signal(signal.SIGINT)
+    assert free.process.wait(30) == 0
+    assert wrong.process.wait(60) == 1
+    assert wrong.log.read_text() == "error: tap_layers must be in [0, 4], got '99'\n"
+    for service in (busy, free):
+        assert "stopping" in service.log.read_text()
+        assert "Traceback" not in service.log.read_text()

@@ -1,0 +1,65 @@
+"""The `decode` line tells what was decoded since the one before, and nothing when idle."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from protos.messages import DraftTree, SamplingParams, Verdict
+from target_service.decode_log import DecodeLog
+from target_service.scheduler import Scheduler
+from target_service.session import Rows, Session
+
+
+@pytest.fixture
+def scheduler():
+    scheduler = Scheduler(chunk_len=16, max_sessions=4)
+    scheduler.open(Session("a", [1], SamplingParams(), 100, 50))
+    scheduler.open(Session("b", [1], SamplingParams(), 100, 50))
+    scheduler.schedule()
+    return scheduler
+
+
+def count(log: DecodeLog, scheduler: Scheduler, drafted: int, accepted: int) -> None:
+    """Count a verdict on a chain of which the first drafts were accepted."""
+    session = Session("c", [1], SamplingParams(), 100, 50)
+    session.tree = DraftTree.chain(1, (1,) * (drafted + 1))
+    rows: Rows = session.next_rows(16)
+    path = tuple(range(1, accepted + 1))
+    log.count(rows, Verdict(1, path, (2,) * (accepted + 1), (0.0,) * (accepted + 1)), scheduler)
+
+
+def test_it_tells_accept_length_and_load(scheduler):
+    log = DecodeLog(interval_s=1000)
+    with capture_logs() as lines:
+        count(log, scheduler, drafted=3, accepted=2)
+        count(log, scheduler, drafted=3, accepted=1)
+        count(log, scheduler, drafted=0, accepted=0)
+        assert lines == []
+        log.flush(scheduler)
+    (line,) = lines
+    assert line.pop("tokens_per_second") > 0
+    assert line == {
+        "event": "decode",
+        "log_level": "info",
+        "running_requests": 2,
+        "queued_requests": 1,
+        "tokens": 6,
+        "accept_length": 2.0,
+        "accept_rate": 0.5,
+        "graph": False,
+    }
+
+
+def test_every_line_begins_anew(scheduler):
+    log = DecodeLog(interval_s=0)
+    with capture_logs() as lines:
+        count(log, scheduler, drafted=4, accepted=4)
+        count(log, scheduler, drafted=0, accepted=0)
+    assert [line["tokens"] for line in lines] == [5, 1]
+    assert [line["accept_rate"] for line in lines] == [1.0, 0.0]
+
+
+def test_an_idle_target_says_nothing(scheduler):
+    log = DecodeLog()
+    with capture_logs() as lines:
+        log.flush(scheduler)
+    assert lines == []
