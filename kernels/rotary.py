@@ -29,6 +29,10 @@ class Rope:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], head_dim: int) -> Rope:
         """Read `rope_parameters` (new) or `rope_theta` and `rope_scaling` (old) of a config."""
+        if config.get("partial_rotary_factor", 1.0) != 1.0:
+            raise ValueError(
+                f"partial_rotary_factor {config['partial_rotary_factor']} is not supported"
+            )
         scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
         theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
         return cls(head_dim, float(theta), scaling, config.get("max_position_embeddings", 2048))
@@ -51,7 +55,7 @@ class Rope:
         if self.kind == "default":
             return inverse_F, 1.0
         if self.kind == "linear":
-            return inverse_F / self.scaling["factor"], 1.0
+            return inverse_F / self._given("factor"), 1.0
         if self.kind == "llama3":
             return self._llama3(inverse_F), 1.0
         if self.kind == "yarn":
@@ -60,10 +64,19 @@ class Rope:
             f"rope scaling {self.kind!r} is not supported; known: default, linear, llama3, yarn"
         )
 
+    @property
+    def _original_length(self) -> int:
+        return self.scaling.get("original_max_position_embeddings") or self.max_position
+
+    def _given(self, name: str) -> float:
+        if name not in self.scaling:
+            raise ValueError(f"rope scaling {self.kind!r} needs {name!r}")
+        return float(self.scaling[name])
+
     def _llama3(self, inverse_F: torch.Tensor) -> torch.Tensor:
-        factor = self.scaling["factor"]
-        low, high = self.scaling["low_freq_factor"], self.scaling["high_freq_factor"]
-        waves_F = self.scaling["original_max_position_embeddings"] * inverse_F / (2 * math.pi)
+        factor = self._given("factor")
+        low, high = self._given("low_freq_factor"), self._given("high_freq_factor")
+        waves_F = self._original_length * inverse_F / (2 * math.pi)
         keep_F = ((waves_F - low) / (high - low)).clamp(0, 1)
         return (1 - keep_F) * inverse_F / factor + keep_F * inverse_F
 
@@ -75,11 +88,10 @@ class Rope:
         low, high = max(low, 0), min(high, self.head_dim - 1)
         ramp_F = torch.arange(len(inverse_F), dtype=torch.float32) - low
         keep_F = 1 - (ramp_F / max(high - low, 0.001)).clamp(0, 1)
-        return inverse_F / self.scaling["factor"] * (1 - keep_F) + inverse_F * keep_F
+        return inverse_F / self._given("factor") * (1 - keep_F) + inverse_F * keep_F
 
     def _yarn_dimension(self, rotations: float) -> float:
-        original = self.scaling.get("original_max_position_embeddings") or self.max_position
-        turns = math.log(original / (rotations * 2 * math.pi))
+        turns = math.log(self._original_length / (rotations * 2 * math.pi))
         return self.head_dim * turns / (2 * math.log(self.theta))
 
     def _yarn_amplitude(self) -> float:
@@ -92,5 +104,5 @@ class Rope:
         return self._yarn_mscale(1.0)
 
     def _yarn_mscale(self, mscale: float) -> float:
-        factor = self.scaling["factor"]
+        factor = self._given("factor")
         return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0

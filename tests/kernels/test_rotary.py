@@ -124,3 +124,19 @@ def test_a_scaling_that_is_not_known_is_refused_by_name(kind):
     rope = rope_of(64, 10000.0, {"rope_type": kind, "factor": 2.0})
     with pytest.raises(ValueError, match=f"rope scaling '{kind}' is not supported; known: .*yarn"):
         rope.tables(10, torch.float32)
+
+
+@pytest.mark.parametrize(("kind", "missing"), [("linear", "factor"), ("llama3", "low_freq_factor")])
+def test_a_scaling_without_its_numbers_is_refused_naming_the_first(kind, missing):
+    """Not a KeyError from inside: a message for whoever wrote the config."""
+    scaling = {"rope_type": kind} | ({"factor": 8.0} if kind == "llama3" else {})
+    rope = Rope.from_config({"rope_scaling": scaling}, 64)
+
+    with pytest.raises(ValueError, match=f"'{kind}' needs '{missing}'"):
+        rope.frequencies()
+
+
+def test_a_partly_rotated_head_is_refused():
+    """Ignoring the factor would compute another model."""
+    with pytest.raises(ValueError, match=r"partial_rotary_factor 0\.5"):
+        Rope.from_config({"partial_rotary_factor": 0.5}, 64)
