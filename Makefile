@@ -6,6 +6,8 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 SOURCES := protos kernels target_service draft_service gateway slipstream benchmarks
+# npm's buf, if it is installed here or on the path.
+BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 # One thread a test process, and none that spins while it waits.
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
@@ -36,8 +38,13 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@if command -v buf >/dev/null; then buf lint && buf format -d --exit-code; \
-	 else echo "buf is not installed: protos are not linted"; fi
+ifeq ($(BUF),)
+	@echo "buf is not there (npm install @bufbuild/buf): protos are not linted"
+else
+	$(BUF) lint
+	$(BUF) format -d --exit-code
+	$(BUF) breaking --against protos/v1.binpb
+endif
 
 protos: setup
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
