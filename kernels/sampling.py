@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from kernels.dispatch import Op
 from kernels.noise import gumbel, gumbel_of_vocabulary
 
+# Dividing by less would overflow; such a temperature means greedy, as it does to vLLM.
+GREEDY_BELOW = 1e-5
 _FEW_CANDIDATES = 1024
 _VOCABULARY_BLOCK = 1024
 
@@ -39,7 +41,7 @@ def agreement_tokens(
     logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: int, filters: Filters
 ) -> torch.Tensor:
     """Return the token (int64, [N]) that each row of float32 logits puts at its position."""
-    if filters.temperature == 0:
+    if filters.temperature < GREEDY_BELOW:
         return logits_NV.argmax(-1)
     kept_NV = filtered_logits(logits_NV, filters)
     most = int((kept_NV > -torch.inf).sum(-1).max())

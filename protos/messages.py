@@ -14,6 +14,7 @@ from typing import Any
 from protos import speculation_pb2 as pb
 
 MAX_TREE_NODES = 64
+_MAX_TOKEN_ENTRIES = 1024
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -251,8 +252,12 @@ class SamplingParams:
         self._check("frequency_penalty", -2 <= self.frequency_penalty <= 2, "[-2, 2]")
         self._check("repetition_penalty", 0 < self.repetition_penalty <= 10, "(0, 10]")
         self._check("top_logprobs", 0 <= (self.top_logprobs or 0) <= 20, "[0, 20]")
-        if len(self.logit_bias) > 1024:
-            raise ValueError(f"logit_bias takes at most 1024 entries, got {len(self.logit_bias)}")
+        for name in ("logit_bias", "suppressed_token_ids"):
+            if len(getattr(self, name)) > _MAX_TOKEN_ENTRIES:
+                raise ValueError(
+                    f"{name} takes at most {_MAX_TOKEN_ENTRIES} entries, "
+                    f"got {len(getattr(self, name))}"
+                )
         for token, bias in self.logit_bias.items():
             if not -100 <= bias <= 100:
                 raise ValueError(f"logit_bias[{token}] must be in [-100, 100], got {bias}")

@@ -53,6 +53,10 @@ class Session:
         self._check_vocabulary("prompt_token_ids", self.tokens)
         self._check_vocabulary("logit_bias", tuple(self.sampling.logit_bias))
         self._check_vocabulary("suppressed_token_ids", self.sampling.suppressed_token_ids)
+        if len(set(self.sampling.suppressed_token_ids)) >= self.vocab_size:
+            raise ValueError(
+                f"suppressed_token_ids must leave a token of the vocabulary of {self.vocab_size}"
+            )
         self.prompt_len = len(self.tokens)
         self.tree = DraftTree.plain(self.prompt_len, self.tokens[-1])
 

@@ -45,10 +45,7 @@ def write_tiny_llama(
     `tokenizer` adds a byte-level tokenizer of 259 ids with a ChatML template; `<|im_end|>` ends an
     answer.
     """
-    full: dict[str, Any] = {
-        "architectures": [architecture],
-        "model_type": architecture.removesuffix("ForCausalLM").lower(),
-        "hidden_act": "silu",
+    sizes = {
         "hidden_size": hidden,
         "intermediate_size": 2 * hidden,
         "num_hidden_layers": layers,
@@ -56,15 +53,10 @@ def write_tiny_llama(
         "num_key_value_heads": kv_heads,
         "head_dim": head_dim or hidden // heads,
         "vocab_size": vocab,
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
         "rope_scaling": dict(rope_scaling) if rope_scaling else None,
         "tie_word_embeddings": tie,
-        "torch_dtype": str(dtype).removeprefix("torch."),
-        "eos_token_id": VOCAB - 1,
     }
-    full |= config
+    full = _fixed_config(architecture, dtype) | sizes | config
     tensors = _tensors(full, torch.Generator().manual_seed(seed), dtype)
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(full))
@@ -72,6 +64,19 @@ def write_tiny_llama(
     if tokenizer:
         write_byte_tokenizer(path)
     return path
+
+
+def _fixed_config(architecture: str, dtype: torch.dtype) -> dict[str, Any]:
+    return {
+        "architectures": [architecture],
+        "model_type": architecture.removesuffix("ForCausalLM").lower(),
+        "hidden_act": "silu",
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "torch_dtype": str(dtype).removeprefix("torch."),
+        "eos_token_id": VOCAB - 1,
+    }
 
 
 def save_shards(path: Path, tensors: Mapping[str, torch.Tensor], shards: int) -> None:

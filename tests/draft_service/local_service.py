@@ -119,3 +119,10 @@ async def refused_session(service: LocalService, *requests: pb.DraftRequest) -> 
             await call.write(request)
         await call.done_writing()
     return await refusal(call)
+
+
+async def ended_session(service: LocalService) -> grpc.aio.AioRpcError:
+    """Return what ended a session by itself; `opened` is lost if that overtakes it."""
+    call = service.stub.Draft(timeout=TIMEOUT_S)
+    await call.write(opening())
+    return await refusal(call)

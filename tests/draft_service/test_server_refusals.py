@@ -13,6 +13,7 @@ from tests.draft_service.local_service import (
     PLAN,
     PROMPT_FRAMES,
     drafting,
+    ended_session,
     open_session,
     opening,
     refusal,
@@ -131,7 +132,7 @@ def aborting(code, details):
 async def test_a_pairing_that_the_target_refuses_is_passed_on_with_both_values():
     script = aborting(grpc.StatusCode.FAILED_PRECONDITION, "hidden_size: 32, 64")
     async with drafting(script) as service:
-        error = await refusal(await open_session(service))
+        error = await ended_session(service)
         await service.all_is_free()
 
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
@@ -144,7 +145,7 @@ async def test_taps_that_fell_too_far_behind_may_be_tried_again():
         yield
 
     async with drafting(script) as service:
-        error = await refusal(await open_session(service))
+        error = await ended_session(service)
 
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.details() == "too far behind"
@@ -154,7 +155,7 @@ async def test_taps_that_fell_too_far_behind_may_be_tried_again():
 @pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INTERNAL])
 async def test_taps_that_end_otherwise_make_the_session_unavailable(code):
     async with drafting(aborting(code, "no session 's'")) as service:
-        error = await refusal(await open_session(service))
+        error = await ended_session(service)
         await service.all_is_free()
 
     assert error.code() is grpc.StatusCode.UNAVAILABLE
@@ -187,7 +188,7 @@ async def test_broken_taps_make_the_session_unavailable(broken, reason):
     feed = Feed()
     feed.put(*PROMPT_FRAMES, broken)
     async with drafting(feed) as service:
-        error = await refusal(await open_session(service))
+        error = await ended_session(service)
         await service.all_is_free()
 
     assert error.code() is grpc.StatusCode.UNAVAILABLE

@@ -5,6 +5,7 @@ other is decoded.
 """
 
 import random
+from collections import Counter
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import target_service.engine as engine_module
+from kernels.noise import gumbel
 from protos.messages import SamplingParams
 from target_service.kv_cache import KvCache
 from tests.target_service.engine_cases import (
@@ -23,7 +25,7 @@ from tests.target_service.engine_cases import (
     play,
     prompt_of,
 )
-from tests.target_service.played_session import PlayedSession, Told, random_tree
+from tests.target_service.played_session import PlayedSession, Told, forward_chain, random_tree
 
 
 def speculate(session: PlayedSession, future: list[int], rng: random.Random, nodes: int) -> Told:
@@ -160,6 +162,16 @@ class TestNodes:
             alone.force(answer + path)
             assert alone.verify().verdict.tokens == (chosen[0][node],), f"node {node}"
 
+    @pytest.mark.parametrize("prompt_len", PROMPT_LENS)
+    def test_the_choice_is_the_formula(self, models, plain, prompt_len):
+        """Written down once more, one token at a time, without a tree."""
+        told = plain("float32", "everything", prompt_len)
+        prompt, sampling = prompt_of(prompt_len), SAMPLINGS["everything"]
+        logits_RV, _ = forward_chain(models["float32"], prompt + told.tokens)
+        for num_new, token in enumerate(told.tokens):
+            logits_V = logits_RV[prompt_len + num_new - 1]
+            assert naive_choice(logits_V, prompt, told.tokens[:num_new], sampling) == token
+
     def test_penalties_change_what_nodes_choose(self, models, monkeypatch):
         """Otherwise the law above would hold for an engine without penalties."""
         choices = []
@@ -203,7 +215,36 @@ def paths_below_root(tokens: list[int], parents: list[int]) -> list[list[int]]:
     return paths
 
 
+def naive_choice(
+    logits_V: torch.Tensor, prompt: list[int], answer: list[int], sampling: SamplingParams
+) -> int:
+    logits_V = logits_V.clone()
+    for token, bias in sampling.logit_bias.items():
+        logits_V[token] += bias
+    if len(answer) < sampling.min_new_tokens:
+        logits_V[list(sampling.suppressed_token_ids)] = -torch.inf
+    for token in {*prompt, *answer}:
+        factor = sampling.repetition_penalty
+        logits_V[token] *= 1 / factor if logits_V[token] > 0 else factor
+    for token, count in Counter(answer).items():
+        logits_V[token] -= sampling.frequency_penalty * count + sampling.presence_penalty
+    noise_V = gumbel(sampling.seed, len(prompt) + len(answer), torch.arange(VOCAB))
+    return int((logits_V / sampling.temperature + noise_V).argmax())
+
+
 class TestCompaction:
+    def test_rows_that_wait_and_a_tree_in_one_step(self, models, plain):
+        """The tree's nodes lie behind the rows that were not cached yet."""
+        reference = plain("float32", "nucleus", 17)
+        session = play(models["float32"], "nucleus", 17, chunk_len=64)
+        session.force(reference.tokens[:3])
+        assert session.verify(*second_branch(reference.tokens[3:7])).verdict.path == (5, 6, 7, 8)
+        assert session.verify().verdict.tokens == (reference.tokens[8],)
+        fresh = play(models["float32"], "nucleus", 17, chunk_len=64)
+        fresh.force(reference.tokens[:8])
+        fresh.verify()
+        assert_same_rows(session, fresh)
+
     @pytest.mark.parametrize("model", list(SIZES))
     def test_after_accepting_a_later_branch_the_cache_is_that_of_a_fresh_prefill(
         self, models, plain, model

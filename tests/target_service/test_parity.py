@@ -11,8 +11,10 @@ import transformers
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from protos.messages import SamplingParams
+from target_service.models import LLAMA_FAMILY
 from target_service.models.llama import Llama
 from tests.target_service.played_session import PlayedSession, forward_chain, load_model
+from tests.tiny_llama import write_tiny_llama
 
 VOCAB = 211
 SIZES = {
@@ -161,6 +163,15 @@ def test_shards_make_one_model(tmp_path):
     expected = reference_logits(reference, tokens)
     ours = forward_chain(load_model(tmp_path), tokens)[0]
     torch.testing.assert_close(ours, expected, atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize("architecture", LLAMA_FAMILY)
+def test_the_checkpoints_that_the_tests_write_are_read_alike(tmp_path, architecture):
+    write_tiny_llama(tmp_path, architecture=architecture, shards=2)
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    expected = reference_logits(reference, random_tokens(70))
+    ours = forward_chain(load_model(tmp_path), random_tokens(70))[0]
+    torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
