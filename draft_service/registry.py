@@ -47,7 +47,7 @@ class DrafterRefusedError(Exception):
 
 
 class Registry:
-    """Drafters by id. The first one is the default."""
+    """Drafters by id. The first one that fits is the default."""
 
     def __init__(self, specs: Sequence[DrafterSpec]) -> None:
         if not specs:
@@ -60,7 +60,8 @@ class Registry:
 
     @property
     def default_id(self) -> str:
-        return self._specs[0].drafter_id
+        fitting = [entry.spec for entry in self.all if entry.drafter]
+        return (fitting or self._specs)[0].drafter_id
 
     @property
     def all(self) -> list[Registered]:
@@ -93,6 +94,8 @@ def _load(spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Registered
 
 
 def _refused(spec: DrafterSpec, reason: str) -> Registered:
+    if spec.path is not None and str(spec.path) not in reason:
+        reason = f"{spec.path}: {reason}"
     log.error("drafter_refused", drafter_id=spec.drafter_id, reason=reason)
     return Registered(spec, None, reason)
 

@@ -53,11 +53,11 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         self, requests: AsyncIterator[pb.DraftRequest], context: Any
     ) -> AsyncIterator[pb.DraftResponse]:
         """Serve one session from its first message to the end of its stream or of its taps."""
+        session, drafter = await self._open(await anext(aiter(requests), None), context)
         if self._num_sessions >= self._max_sessions:
             await abort_retryable(context, f"all {self._max_sessions} sessions are in use")
         self._num_sessions += 1
         try:
-            session, drafter = await self._open(await anext(aiter(requests), None), context)
             yield pb.DraftResponse(opened=pb.DraftOpened(drafter_id=drafter.drafter_id))
             async with aclosing(self._trees(session, drafter, requests, context)) as trees:
                 async for tree in trees:

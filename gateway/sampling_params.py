@@ -156,18 +156,22 @@ def _policy(speculation: pb.Speculation) -> Policy:
     match speculation.mode:
         case _Mode.MODE_OFF:
             return Policy(None)
-        case _Mode.MODE_FIXED:
-            return Policy(_fixed_plan(speculation))
-        case _Mode.MODE_AUTO | _Mode.MODE_UNSPECIFIED:
-            return Policy(AUTO_PLAN)
+        case _Mode.MODE_FIXED | _Mode.MODE_AUTO | _Mode.MODE_UNSPECIFIED:
+            return Policy(_plan(speculation))
     raise ValueError(f"speculation.mode must be one of {_Mode.keys()}, got {speculation.mode}")
 
 
-def _fixed_plan(speculation: pb.Speculation) -> Plan:
-    """Return the plan as given. A chain needs no draft_tokens: it has steps + 1 nodes."""
+def _plan(speculation: pb.Speculation) -> Plan:
+    """Return the plan as given, sensible values for what is not: auto decides no more yet.
+
+    A chain needs no draft_tokens: it has steps + 1 nodes.
+    """
     steps = speculation.steps if speculation.HasField("steps") else AUTO_PLAN.steps
     top_k = speculation.top_k if speculation.HasField("top_k") else 1
     nodes = steps + 1 if top_k == 1 else MAX_TREE_NODES
     if speculation.HasField("draft_tokens"):
         nodes = speculation.draft_tokens
-    return Plan(steps, top_k, nodes)
+    try:
+        return Plan(steps, top_k, nodes)
+    except ValueError as error:
+        raise ValueError(str(error).replace("plan.", "speculation.")) from None

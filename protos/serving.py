@@ -63,12 +63,16 @@ def new_server() -> grpc.aio.Server:
 
 def check_listen_address(address: str, *, insecure: bool) -> None:
     """Raise ValueError for an address that others can reach, unless that is wanted."""
+    if address.startswith("unix:"):
+        return
     host, _, port = address.rpartition(":")
-    if port.isdecimal() and int(port) > _MAX_PORT:
-        # gRPC would take it modulo 65536.
-        raise ValueError(f"listen address {address!r} must have a port in [0, {_MAX_PORT}]")
+    # gRPC would take a larger port modulo 65536.
+    if not port.isdecimal() or int(port) > _MAX_PORT:
+        raise ValueError(
+            f"listen address {address!r} must be HOST:PORT with a port in [0, {_MAX_PORT}]"
+        )
     host = host.strip("[]")
-    if insecure or address.startswith("unix:") or host == "localhost":
+    if insecure or host == "localhost":
         return
     try:
         loopback = ipaddress.ip_address(host).is_loopback

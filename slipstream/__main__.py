@@ -12,16 +12,17 @@ import grpc
 import typer
 from rich.console import Console
 
+from protos import serving
 from slipstream.chat import Chat, summary
-from slipstream.client import Client
+from slipstream.client import Client, Completion
 from slipstream.demo import run_demo
 from slipstream.doctor import examine
 from slipstream.fetch import fetch as fetch_model
 from slipstream.generate import Options, as_json, generate, read_prompts
-from slipstream.model_cache import resolve_model
-from slipstream.stack import Addresses, LocalStack, StackConfig, StackError, is_healthy
+from slipstream.model_cache import DEFAULT_MODEL, resolve_model
+from slipstream.probe import is_healthy
+from slipstream.stack import Addresses, LocalStack, StackConfig, StackError
 
-DEFAULT_MODEL = "smollm2-135m"
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False)
 messages = Console(stderr=True, highlight=False)
@@ -34,14 +35,19 @@ LoadOption = Annotated[
 GatewayOption = Annotated[
     str | None, typer.Option(help="address of a running gateway; none: a temporary local stack")
 ]
-MaxNewTokens = Annotated[int, typer.Option(min=1, help="longest answer, in tokens")]
+MaxNewTokens = Annotated[int, typer.Option(min=1, max=2**31, help="longest answer, in tokens")]
 Temperature = Annotated[float, typer.Option(min=0, help="0 is greedy")]
 TopP = Annotated[float, typer.Option(help="keep the likeliest tokens holding this mass")]
-Seed = Annotated[int | None, typer.Option(min=0, help="same seed, same text")]
+Seed = Annotated[int | None, typer.Option(min=0, max=2**64 - 1, help="same seed, same text")]
 Mode = Annotated[str, typer.Option(help="auto, off (plain decoding) or fixed")]
-Steps = Annotated[int | None, typer.Option(min=0, help="depth of the draft tree")]
-TopK = Annotated[int | None, typer.Option(min=1, help="children of a node of the draft tree")]
+Steps = Annotated[
+    int | None, typer.Option(min=0, help="depth of the draft tree (fixed), or the most (auto)")
+]
+TopK = Annotated[
+    int | None, typer.Option(min=1, help="children of a node of the draft tree; 1 is a chain")
+]
 DraftTokens = Annotated[int | None, typer.Option(min=1, help="nodes verified a round, root too")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="port on the loopback address")]
 Drafter = Annotated[str, typer.Option(help="drafter id; empty: the draft service's default")]
 
 
@@ -55,11 +61,12 @@ def fetch(name: Annotated[str, typer.Argument(help="known model")] = DEFAULT_MOD
 def up(
     model: ModelOption = DEFAULT_MODEL,
     load: LoadOption = None,
-    gateway_port: Annotated[int, typer.Option(help="port of the gateway")] = 50050,
-    target_port: Annotated[int, typer.Option(help="port of the target service")] = 50051,
-    draft_port: Annotated[int, typer.Option(help="port of the draft service")] = 50052,
+    gateway_port: Port = 50050,
+    target_port: Port = 50051,
+    draft_port: Port = 50052,
 ) -> None:
     """Run all three services here until Ctrl-C."""
+    serving.configure_logging("info")
     ports = (gateway_port, target_port, draft_port)
     addresses = Addresses(*(f"127.0.0.1:{port}" for port in ports))
     config = StackConfig(resolve_model(model), addresses, load or ("ngram",), log_to_terminal=True)
@@ -114,9 +121,17 @@ def generate_command(
         for index, (asked, answer) in enumerate(generate(client, prompts, options)):
             if json_lines:
                 print(as_json(index, asked, answer), flush=True)
+                warn_of_trouble(answer)
             else:
                 print(answer.text, flush=True)
                 messages.print(f"[dim]{summary(answer)}[/]")
+
+
+def warn_of_trouble(answer: Completion) -> None:
+    """Say on stderr why a request that wanted drafts never got one."""
+    stats = answer.statistics()
+    if stats["drafter_trouble"] and not stats["drafted"]:
+        messages.print(f"[yellow]no drafts: {stats['drafter_trouble']}[/]")
 
 
 @app.command()

@@ -39,21 +39,24 @@ class Chat:
                 self._answer(line)
 
     def _answer(self, line: str) -> None:
-        messages = [*self._messages, {"role": "user", "content": line}]
-        request = self._options.chat_request(messages)
+        """Answer one message. A turn that failed does not enter the conversation."""
+        turn = [*self._messages, {"role": "user", "content": line}]
         chunks: list[pb.GenerateResponse] = []
         try:
-            for chunk in self._client.stream(request):
+            for chunk in self._client.stream(self._options.chat_request(turn)):
                 chunks.append(chunk)
                 self._show(chunk)
         except KeyboardInterrupt:
             self._console.print("\n[dim]stopped[/]")
         except grpc.RpcError as error:
-            self._console.print(f"\n[red]{error.code().name}: {error.details()}[/]")
-        text = "".join(chunk.text for chunk in chunks)
-        self._messages = [*messages, {"role": "assistant", "content": text}]
+            self._console.print(Text(f"\n{error.code().name}: {error.details()}", style="red"))
+        except ValueError as error:
+            self._console.print(Text(f"not sent: {error}", style="red"))
+        if chunks:
+            text = "".join(chunk.text for chunk in chunks)
+            self._messages = [*turn, {"role": "assistant", "content": text}]
         if chunks and chunks[-1].HasField("finish"):
-            self._console.print(f"\n[dim]{summary(Completion.of(chunks))}[/]")
+            self._console.print(Text("\n" + summary(Completion.of(chunks)), style="dim"))
 
     def _show(self, chunk: pb.GenerateResponse) -> None:
         accepted = chunk.text[: chunk.accepted_text_len]
@@ -64,9 +67,11 @@ class Chat:
 def summary(completion: Completion) -> str:
     """Return the statistics of an answer in one line."""
     stats = completion.statistics()
-    return (
+    line = (
         f"{len(completion.token_ids)} tokens, {stats['tokens_per_second']:.1f} tok/s, "
         f"first after {stats['time_to_first_token']:.2f} s, "
         f"accept length {stats['accept_length']:.2f} "
         f"({stats['accepted']} of {stats['drafted']} drafts in {stats['rounds']} rounds)"
     )
+    trouble = stats["drafter_trouble"]
+    return f"{line}; drafts were missing: {trouble}" if trouble else line

@@ -13,14 +13,14 @@ import grpc
 
 from protos import (
     draft_pb2,
-    draft_pb2_grpc,
     gateway_pb2,
     gateway_pb2_grpc,
     target_pb2,
     target_pb2_grpc,
 )
 from protos.pairing import Pairing
-from slipstream.model_cache import resolve_model
+from slipstream.model_cache import DEFAULT_MODEL, resolve_model
+from slipstream.probe import list_drafters, open_channel
 from slipstream.stack import Addresses
 
 _TIMEOUT_S = 2.0
@@ -38,28 +38,28 @@ class Finding:
 
 def examine(model: str, addresses: Addresses | None) -> Iterator[Finding]:
     """Look at everything; services only if addresses are given."""
-    checks: list[Callable[[], Finding]] = [
-        check_python,
-        check_kernels_package,
-        check_cores,
-        check_row_invariance,
-        lambda: check_model(model),
-    ]
+    yield check_python()
+    yield check_kernels_package()
+    yield check_cores()
+    yield check_row_invariance()
+    yield check_model(model)
     if addresses is not None:
-        checks += [
-            lambda: check_target(addresses.target),
-            lambda: check_drafters(addresses.draft, addresses.target),
-            lambda: check_gateway(addresses.gateway),
-        ]
-    for check in checks:
-        yield _safely(check)
+        yield _ask("target", addresses.target, lambda: check_target(addresses.target))
+        yield _ask(
+            "drafters", addresses.draft, lambda: check_drafters(addresses.draft, addresses.target)
+        )
+        yield _ask("gateway", addresses.gateway, lambda: check_gateway(addresses.gateway))
 
 
-def _safely(check: Callable[[], Finding]) -> Finding:
+def _ask(subject: str, address: str, check: Callable[[], Finding]) -> Finding:
+    """Check a service; one that does not answer is a finding too."""
     try:
         return check()
     except grpc.RpcError as error:
-        return Finding("service", False, f"{error.code().name}: {error.details()}", "start it")
+        detail = f"{address}: {error.code().name}: {error.details()}"
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return Finding(subject, False, detail, "another service listens there; swap addresses")
+        return Finding(subject, False, detail, "start it, or correct the address")
 
 
 def check_python() -> Finding:
@@ -108,16 +108,22 @@ def check_row_invariance() -> Finding:
 
 
 def check_model(model: str) -> Finding:
-    """The model directory is there and complete."""
+    """The model directory is there, complete, and one the target can load."""
+    from target_service.models import model_config
+    from target_service.weights import Weights, read_config
+
     try:
         path = resolve_model(model)
     except ValueError as error:
-        return Finding("model", False, str(error), f"slipstream fetch {model}")
-    missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
-    if not list(path.glob("*.safetensors")):
-        missing.append("*.safetensors")
-    detail = f"{path}" + (f" lacks {', '.join(missing)}" if missing else "")
-    return Finding("model", not missing, detail, "fetch or copy the model again")
+        return Finding("model", False, str(error), f"slipstream fetch {DEFAULT_MODEL}")
+    try:
+        model_config(read_config(path))
+        Weights(path)
+        if not (path / "tokenizer.json").is_file():
+            raise ValueError(f"{path} has no tokenizer.json")
+    except ValueError as error:
+        return Finding("model", False, str(error), "fetch or copy the model again")
+    return Finding("model", True, str(path))
 
 
 def check_target(address: str) -> Finding:
@@ -134,16 +140,14 @@ def check_target(address: str) -> Finding:
 
 
 def _target_info(address: str) -> target_pb2.GetTargetResponse:
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with open_channel(address) as channel:
         stub = target_pb2_grpc.TargetServiceStub(channel)
         return stub.GetTarget(target_pb2.GetTargetRequest(), timeout=_TIMEOUT_S)
 
 
 def check_drafters(address: str, target_address: str) -> Finding:
     """Every drafter fits the target."""
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        stub = draft_pb2_grpc.DraftServiceStub(channel)
-        listed = stub.ListDrafters(draft_pb2.ListDraftersRequest(), timeout=_TIMEOUT_S)
+    listed = list_drafters(address)
     target = Pairing.from_proto(_target_info(target_address).pairing)
     problems = [
         f"{info.drafter_id}: {problem}"
@@ -163,7 +167,7 @@ def _problems(info: draft_pb2.DrafterInfo, target: Pairing) -> list[str]:
 
 def check_gateway(address: str) -> Finding:
     """The gateway answers."""
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with open_channel(address) as channel:
         stub = gateway_pb2_grpc.GenerationServiceStub(channel)
         info = stub.GetInfo(gateway_pb2.GetInfoRequest(), timeout=_TIMEOUT_S)
     drafters = ", ".join(info.drafter_ids) or "no drafter reachable: plain decoding"

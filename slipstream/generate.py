@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,25 +28,36 @@ def read_prompts(text: str | None, path: Path | None) -> list[Prompt]:
     if (text is None) == (path is None):
         raise ValueError("give either -p TEXT or --prompt-file FILE")
     if text is not None:
-        return [Prompt(text, "")]
+        return [Prompt(_encodable("the prompt", text), "")]
     assert path is not None
     if not path.is_file():
         raise ValueError(f"no prompt file {path}")
-    lines = path.read_text().splitlines()
+    # Not splitlines(): JSON strings may hold other line separators than \n.
+    lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
     prompts = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise ValueError(f"{path} has no prompts")
     return prompts
 
 
-def _parse(path: Path, number: int, line: str) -> Prompt:
+def _parse(path: Path, number: int, line: bytes) -> Prompt:
+    where = f"{path}:{number}"
     try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{number} is not JSON: {error}") from None
+        entry = json.loads(line.decode())
+    except ValueError as error:
+        raise ValueError(f"{where} is not JSON: {error}") from None
     if not isinstance(entry, dict) or not isinstance(entry.get("prompt"), str):
-        raise ValueError(f'{path}:{number} needs a "prompt" string')
-    return Prompt(entry["prompt"], str(entry.get("task", "")))
+        raise ValueError(f'{where} needs a "prompt" string')
+    return Prompt(_encodable(where, entry["prompt"]), str(entry.get("task", "")))
+
+
+def _encodable(where: str, text: str) -> str:
+    """Return the text if it can be sent. A lone surrogate (a stray byte) cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where} is not valid Unicode at character {error.start}") from None
+    return text
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ KNOWN_MODELS = (
 )
 
 
+DEFAULT_MODEL = "smollm2-135m"
+"""The embedded default: what the command line runs if nothing is said."""
+
+
 def cache_dir() -> Path:
     """`$SLIPSTREAM_CACHE`, or `~/.cache/slipstream` where it is unset or empty."""
     chosen = os.environ.get("SLIPSTREAM_CACHE")

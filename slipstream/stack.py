@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,11 +21,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+import structlog
+
+from slipstream.probe import is_healthy, list_drafters
+
+log = structlog.get_logger()
 
 _STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.05
+_RESPAWN_PAUSE_S = 1.0
 _LOG_TAIL_LINES = 15
 _PR_SET_PDEATHSIG = 1
 _ENVIRONMENT = {
@@ -74,7 +79,10 @@ class StackError(Exception):
 
 
 class LocalStack:
-    """Three processes, started together and stopped together."""
+    """Three processes, started together and stopped together.
+
+    A draft service that dies is started again; without a target or a gateway there is no stack.
+    """
 
     def __init__(self, config: StackConfig) -> None:
         self.config = config
@@ -83,12 +91,17 @@ class LocalStack:
         self._logs = Path(tempfile.mkdtemp(prefix="slipstream-"))
 
     def start(self, *, timeout_s: float = 180.0) -> None:
-        """Start all three and wait until they are healthy. Raises StackError."""
+        """Start all three and wait until they are healthy.
+
+        Raises StackError if a port is taken, a service ends, or a drafter does not fit.
+        """
+        check_ports(self.addresses)
         try:
             for name in ("target", "draft", "gateway"):
                 self.spawn(name)
             for name in self.processes:
                 self.wait_healthy(name, timeout_s=timeout_s)
+            self._check_drafters(timeout_s)
         except BaseException:
             self.stop()
             raise
@@ -121,12 +134,20 @@ class LocalStack:
             time.sleep(_POLL_S)
 
     def wait(self) -> None:
-        """Wait until a service ends by itself. Raises StackError then."""
+        """Wait until the target or the gateway ends by itself. Raises StackError then."""
         while True:
-            for name, process in self.processes.items():
+            for name, process in list(self.processes.items()):
                 if process.poll() is not None:
-                    raise StackError(self._obituary(name))
+                    self._bury(name)
             time.sleep(_POLL_S)
+
+    def _bury(self, name: str) -> None:
+        """A drafter only ever changes the speed: it is replaced. The others are missed."""
+        if name != "draft":
+            raise StackError(self._obituary(name))
+        log.warning("draft_service_restarted", reason=self._obituary(name))
+        time.sleep(_RESPAWN_PAUSE_S)
+        self.spawn(name)
 
     def stop(self) -> None:
         """Stop the services, the gateway first so that it can finish cleanly."""
@@ -140,6 +161,7 @@ class LocalStack:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        shutil.rmtree(self._logs, ignore_errors=True)
 
     def log_of(self, name: str) -> str:
         """Return what a service has logged, if it logs to a file."""
@@ -178,6 +200,17 @@ class LocalStack:
             *("--draft", addresses.draft, *self.config.gateway_args),
         ]
 
+    def _check_drafters(self, timeout_s: float) -> None:
+        """Whoever names a drafter wants it: one that does not fit must not go unnoticed."""
+        deadline = time.monotonic() + timeout_s
+        while not (drafters := list_drafters(self.addresses.draft).drafters):
+            if time.monotonic() > deadline:
+                raise StackError("the draft service did not load its drafters in time")
+            time.sleep(_POLL_S)
+        refused = [f"{info.drafter_id}: {info.refusal}" for info in drafters if info.refusal]
+        if refused:
+            raise StackError("refused drafter " + "; ".join(refused))
+
     def _obituary(self, name: str) -> str:
         tail = "\n".join(self.log_of(name).splitlines()[-_LOG_TAIL_LINES:])
         code = self.processes[name].returncode
@@ -187,15 +220,18 @@ class LocalStack:
 _MODULES = {"target": "target_service", "draft": "draft_service", "gateway": "gateway"}
 
 
-def is_healthy(address: str, timeout_s: float = 1.0) -> bool:
-    """Ask a service's health endpoint."""
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        try:
-            response = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
-        except grpc.RpcError:
-            return False
-        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+def check_ports(addresses: Addresses) -> None:
+    """Raise StackError for a port that is named twice or taken: a probe would reach another's."""
+    listeners: list[socket.socket] = []
+    try:
+        for address in (addresses.gateway, addresses.target, addresses.draft):
+            host, _, port = address.rpartition(":")
+            listeners.append(socket.create_server((host, int(port))))
+    except OSError as error:
+        raise StackError(f"cannot listen on {address}: {error.strerror}") from None
+    finally:
+        for listener in listeners:
+            listener.close()
 
 
 def _die_with_parent() -> None:

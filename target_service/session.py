@@ -51,7 +51,7 @@ class Session:
         if not self.tokens:
             raise ValueError("a prompt needs at least one token, got none")
         self._check_vocabulary("prompt_token_ids", self.tokens)
-        self._check_vocabulary("logit_bias", tuple(self.sampling.logit_bias))
+        self._check_vocabulary("token ids of logit_bias", tuple(self.sampling.logit_bias))
         self._check_vocabulary("suppressed_token_ids", self.sampling.suppressed_token_ids)
         if len(set(self.sampling.suppressed_token_ids)) >= self.vocab_size:
             raise ValueError(

@@ -97,6 +97,15 @@ def test_drafters_are_found_by_id_and_the_first_is_the_default(eagle):
         registry.get("other")
 
 
+def test_the_first_drafter_that_fits_is_the_default():
+    """A refused one would leave sessions that name none without drafts."""
+    registry = loaded("gone=/nowhere", "ngram")
+
+    assert registry.default_id == "ngram"
+    assert registry.get("").kind == "ngram"
+    assert loaded("gone=/nowhere").default_id == "gone"
+
+
 @pytest.mark.parametrize(
     ("target", "reasons"),
     [

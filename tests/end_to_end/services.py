@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from slipstream.stack import Addresses, is_healthy
+from slipstream.probe import is_healthy
+from slipstream.stack import Addresses
 
 _START_TIMEOUT_S = 60
 

@@ -7,11 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from slipstream.stack import Addresses, is_healthy
+from slipstream.probe import is_healthy
+from slipstream.stack import Addresses
 
 STATS = {
     "rounds",
@@ -148,37 +153,99 @@ def test_doctor_names_what_is_wrong_and_the_remedy(tmp_path):
     assert "UNAVAILABLE" in done.stdout
 
 
+@contextmanager
+def up(model: Path, ports: Addresses) -> Iterator[subprocess.Popen[str]]:
+    """Run `slipstream up`; yield it once it says that it is ready."""
+    command = [sys.executable, "-m", "slipstream", "up", "--model", str(model), *flags(ports)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # Whoever reads its words must not wait for ever for words that do not come.
+    limit = threading.Timer(90, process.kill)
+    limit.start()
+    try:
+        assert process.stderr is not None
+        ready = next(line for line in process.stderr if line.startswith("ready"))
+        assert ports.gateway in ready
+        yield process
+    finally:
+        limit.cancel()
+        process.kill()
+        process.wait()
+
+
+def flags(ports: Addresses) -> list[str]:
+    """Return the port flags of `slipstream up`."""
+    named = {"gateway": ports.gateway, "target": ports.target, "draft": ports.draft}
+    return [
+        word
+        for name, address in named.items()
+        for word in (f"--{name}-port", address.rpartition(":")[2])
+    ]
+
+
 def test_up_serves_until_ctrl_c_and_leaves_nothing_behind(tiny_target):
     """It prints the addresses, ends cleanly on SIGINT, and its services are gone."""
     ports = Addresses.free()
-    numbers = [address.rpartition(":")[2] for address in (ports.gateway, ports.target, ports.draft)]
-    flags = ("--gateway-port", numbers[0], "--target-port", numbers[1], "--draft-port", numbers[2])
-    command = [sys.executable, "-m", "slipstream", "up", "--model", str(tiny_target), *flags]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if line.startswith("ready"):
-            break
+    with up(tiny_target, ports) as process:
+        assert is_healthy(ports.gateway)
+        os.kill(process.pid, signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(30) == 130
 
-    assert ports.gateway in "".join(lines)
-    assert is_healthy(ports.gateway)
-    os.kill(process.pid, signal.SIGINT)
-    rest = process.stderr.read()
-    assert process.wait(30) == 130
     assert "Traceback" not in rest
     assert not any(map(is_healthy, (ports.gateway, ports.target, ports.draft)))
 
 
-def test_up_says_which_service_failed_and_why(tiny_target):
-    """A taken port: the service's own words, and nothing left running."""
+def test_up_brings_a_killed_draft_service_back(tiny_target):
+    """kill -9: the gateway and the target stay, and drafts come again."""
     ports = Addresses.free()
-    number = ports.gateway.rpartition(":")[2]
-    flags = ("--gateway-port", number, "--target-port", number, "--draft-port", number)
+    with up(tiny_target, ports) as process:
+        kill_child(process.pid, "draft_service")
+        line = next(line for line in process.stderr if "draft_service_restarted" in line)
+        assert "exit code -9" in line
+        deadline = time.monotonic() + 60
+        while not is_healthy(ports.draft):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert is_healthy(ports.gateway)
+        assert is_healthy(ports.target)
 
-    done = slipstream("up", "--model", str(tiny_target), *flags)
+
+def kill_child(parent: int, module: str) -> None:
+    """kill -9 the child process that runs a module."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    for child in children:
+        if module in Path(f"/proc/{child}/cmdline").read_text():
+            os.kill(int(child), signal.SIGKILL)
+            return
+    raise AssertionError(f"no child of {parent} runs {module}")
+
+
+def test_up_refuses_taken_ports_before_it_starts_anything(tiny_stack, tiny_target):
+    """Another stack's health must not be taken for one's own."""
+    done = slipstream("up", "--model", str(tiny_target), *flags(tiny_stack.addresses))
 
     assert done.returncode == 1
-    assert "cannot listen on" in done.stderr
-    assert not is_healthy(ports.gateway)
+    assert f"cannot listen on {tiny_stack.addresses.gateway}" in done.stderr
+    assert "ready gateway" not in done.stderr
+    assert is_healthy(tiny_stack.addresses.gateway)
+
+
+def test_a_drafter_that_was_named_and_does_not_fit_is_an_error(tiny_target, tmp_path):
+    """A local stack with it does not start: it would only be slow."""
+    nowhere = tmp_path / "nowhere"
+    done = slipstream(
+        "generate", "-p", "x", "--model", str(tiny_target), "--load", f"mine={nowhere}"
+    )
+
+    assert done.returncode == 1
+    assert "refused drafter mine" in done.stderr
+    assert str(nowhere) in done.stderr
+
+
+def test_an_unknown_drafter_is_answered_plainly_and_said(tiny_stack):
+    """No request fails for a drafter; nobody is left to wonder about the speed either."""
+    gateway = ("--gateway", tiny_stack.addresses.gateway)
+    done = slipstream("generate", *gateway, "-p", "x", "--max-new-tokens", "4", "--drafter", "no")
+
+    assert done.returncode == 0
+    assert "no drafter 'no'" in " ".join(done.stderr.split())

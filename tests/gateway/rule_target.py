@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protos.messages import DraftTree, Verdict, VerifyTimings
+from protos.messages import DraftTree, TopLogprobs, Verdict, VerifyTimings
 
 TIMINGS = VerifyTimings(1, 2, 3, 4)
 
@@ -35,7 +35,8 @@ class RuleTarget:
             grown.append(self.next_token(grown))
         added = tuple(grown[len(tokens) :])
         logprobs = tuple(-float(token) for token in added)
-        return Verdict(len(tokens), tuple(path), added, logprobs, timings=TIMINGS)
+        tops = tuple(TopLogprobs((token, 0), (-float(token), -1e6)) for token in added)
+        return Verdict(len(tokens), tuple(path), added, logprobs, tops, TIMINGS)
 
 
 def _child(tree: DraftTree, node: int, token: int) -> int | None:

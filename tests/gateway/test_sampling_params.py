@@ -116,6 +116,7 @@ def test_no_token_is_suppressed_without_least_tokens():
     [
         (pb.Speculation(), AUTO_PLAN),
         (pb.Speculation(mode=_Mode.MODE_AUTO), AUTO_PLAN),
+        (pb.Speculation(mode=_Mode.MODE_AUTO, steps=3), Plan(3, 1, 4)),
         (pb.Speculation(mode=_Mode.MODE_OFF), None),
         (fixed()["speculation"], Plan(AUTO_PLAN.steps, 1, AUTO_PLAN.steps + 1)),
         (fixed(steps=3)["speculation"], Plan(3, 1, 4)),
@@ -204,10 +205,10 @@ REFUSED = {
     "top_logprobs": (sampling(top_logprobs=21), r"top_logprobs must be in \[0, 20\], got 21"),
     "suppressed": (sampling(suppressed_token_ids=[1]), "say stopping.min_new_tokens"),
     "sampling min": (sampling(min_new_tokens=0), "say stopping.min_new_tokens"),
-    "steps": (fixed(steps=64), r"steps must be in \[0, 63\], got 64"),
-    "no top_k": (fixed(top_k=0), r"top_k must be in \[1, 63\], got 0"),
-    "no nodes": (fixed(draft_tokens=0), r"draft_tokens must be in \[1, 64\], got 0"),
-    "nodes": (fixed(draft_tokens=65), r"draft_tokens must be in \[1, 64\], got 65"),
+    "steps": (fixed(steps=64), r"speculation.steps must be in \[0, 63\], got 64"),
+    "no top_k": (fixed(top_k=0), r"speculation.top_k must be in \[1, 63\], got 0"),
+    "no nodes": (fixed(draft_tokens=0), r"speculation.draft_tokens must be in \[1, 64\], got 0"),
+    "nodes": (fixed(draft_tokens=65), r"speculation.draft_tokens must be in \[1, 64\], got 65"),
     "mode": ({"speculation": pb.Speculation(mode=9)}, "speculation.mode .*MODE_FIXED.*, got 9"),
 }
 

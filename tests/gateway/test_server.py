@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 
+from gateway.detokenizer import IncrementalDetokenizer
 from protos import gateway_pb2 as pb
 from protos import speculation_pb2
 from protos.serving import abort_retryable
@@ -39,6 +40,10 @@ async def test_chunks_put_together_are_the_answer():
     assert "".join(chunk.text for chunk in chunks) == TOKENIZER.decode(tokens)
     logprobs = [logprob for chunk in chunks for logprob in chunk.logprobs]
     assert logprobs == [-float(token) for token in tokens]
+    tops = [
+        (list(top.token_ids), top.logprobs[0]) for chunk in chunks for top in chunk.top_logprobs
+    ]
+    assert tops == [([token, 0], -float(token)) for token in tokens]
     assert {chunk.request_id for chunk in chunks} == {"mine"}
     assert [chunk.HasField("prompt_info") for chunk in chunks] == [True] + [False] * len(chunks[1:])
     assert [chunk.HasField("finish") for chunk in chunks] == [False] * len(chunks[1:]) + [True]
@@ -52,10 +57,11 @@ async def test_the_text_of_accepted_tokens_comes_first_in_a_chunk():
         chunks = await answer(local, new_tokens=200)
 
     assert sum(chunk.accepted_tokens for chunk in chunks) > 0
-    for chunk in chunks:
-        assert 0 <= chunk.accepted_text_len <= len(chunk.text)
-        if chunk.accepted_tokens == 0:
-            assert chunk.accepted_text_len == 0
+    detokenizer = IncrementalDetokenizer(TOKENIZER)
+    for chunk in chunks[:-1]:
+        texts = [detokenizer.push([token]) for token in chunk.token_ids]
+        assert chunk.text == "".join(texts)
+        assert chunk.accepted_text_len == len("".join(texts[: chunk.accepted_tokens]))
 
 
 async def test_the_end_names_the_token_that_stopped():

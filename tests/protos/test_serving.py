@@ -34,7 +34,6 @@ REACHABLE = [
     "dns:///0.0.0.0:50051",
     "ipv4:0.0.0.0:50051",
     "127.0.0.1:1,0.0.0.0:2",
-    "",
 ]
 
 
@@ -50,6 +49,15 @@ def test_an_address_that_others_reach_must_be_wanted(address):
     assert repr(address) in str(refusal.value)
 
     serving.check_listen_address(address, insecure=True)
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "localhost:", "localhost:http"])
+def test_an_address_without_a_port_is_no_matter_of_trust(address):
+    with pytest.raises(ValueError, match="must be HOST:PORT") as refusal:
+        serving.check_listen_address(address, insecure=False)
+
+    assert repr(address) in str(refusal.value)
+    assert "--insecure" not in str(refusal.value)
 
 
 class BusyServicer(draft_pb2_grpc.DraftServiceServicer):

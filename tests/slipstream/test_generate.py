@@ -39,3 +39,27 @@ def test_raw_leaves_the_template_out(raw, kind):
     options = Options({}, {}, {}, "auto", raw=raw)
 
     assert options.request(Prompt("x", "")).to_proto().WhichOneof("prompt") == kind
+
+
+def test_a_json_string_may_hold_other_line_separators(tmp_path):
+    """U+2028 and U+0085 end no line of a JSONL file; a byte order mark is no part of it."""
+    path = tmp_path / "p.jsonl"
+    path.write_text('\ufeff{"prompt": "a\u2028b\x85c"}\n', encoding="utf-8")
+
+    assert read_prompts(None, path) == [Prompt("a\u2028b\x85c", "")]
+
+
+@pytest.mark.parametrize("line", [b'{"prompt": "\xff"}', b'{"prompt": "\\ud800"}'])
+def test_what_is_no_unicode_is_named_with_its_line(tmp_path, line):
+    """Stray bytes and lone surrogates: file and line, no codec's message alone."""
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'{"prompt": "fine"}\n' + line)
+
+    with pytest.raises(ValueError, match=r"p\.jsonl:2 is not"):
+        read_prompts(None, path)
+
+
+def test_a_prompt_with_stray_bytes_is_refused():
+    """As the command line passes them on: a lone surrogate."""
+    with pytest.raises(ValueError, match="the prompt is not valid Unicode at character 2"):
+        read_prompts("hi\udcff", None)

@@ -62,17 +62,17 @@ def test_a_fresh_cache_is_finite():
 @given(st.lists(st.one_of(st.integers(1, 500), st.just(0)), max_size=40))
 def test_the_pool_counts_what_is_open_whatever_is_opened_refused_and_closed(requests):
     """A positive request opens so many tokens; 0 closes the oldest cache."""
-    pool, caches = KvPool(SHAPE, 1000), []
+    pool, caches = KvPool(SHAPE, 1024), []
     for tokens in requests:
         if not tokens:
             if caches:
                 pool.close(caches.pop(0))
-        elif -(-tokens // 64) * 64 <= 1000 - pool.num_reserved:
+        elif -(-tokens // 64) * 64 <= 1024 - pool.num_reserved:
             caches.append(pool.open(tokens))
             assert 0 <= caches[-1].num_slots - tokens < 64
         else:
-            free = 1000 - pool.num_reserved
-            with pytest.raises(KvPoolFullError, match=f"{free} of 1000 are free"):
+            free = 1024 - pool.num_reserved
+            with pytest.raises(KvPoolFullError, match=f"{free} of 1024 are free"):
                 pool.open(tokens)
         assert pool.num_reserved == sum(cache.num_slots for cache in caches)
     for cache in caches:

@@ -14,6 +14,7 @@ from tests.target_service.served_target import (
     TAP_LAYERS,
     ServedTarget,
     open_request,
+    read,
     refusal_of,
     retry_delay_s,
     serve,
@@ -38,14 +39,14 @@ class TapReader:
         self.rows: list[torch.Tensor] = []
 
     async def attach(self) -> pb.TapsAttached:
-        response = await self.call.read()
+        response = await read(self.call)
         assert response.WhichOneof("message") == "attached"
         self.next_row = response.attached.first_row
         return response.attached
 
     async def read_up_to(self, row: int) -> None:
         while self.next_row < row:
-            frame = (await self.call.read()).frame
+            frame = (await read(self.call)).frame
             assert frame.base_len == self.next_row
             self.tokens += frame.tokens
             self.next_row += len(frame.tokens)
@@ -72,7 +73,7 @@ async def test_an_announced_reader_gets_every_row_paired_with_the_token_after_it
     expected = forward_chain(tiny, everything[:-1], layers)[1]
     torch.testing.assert_close(torch.cat(reader.rows), expected, atol=1e-5, rtol=0)
     await session.finish()
-    assert await reader.call.read() is grpc.aio.EOF
+    assert await read(reader.call) is grpc.aio.EOF
     assert await reader.call.code() is grpc.StatusCode.OK
 
 

@@ -10,7 +10,7 @@ from protos.messages import DraftTree, SamplingParams
 from target_service.session import Rows, Session
 
 VOCAB = 50
-MAX_NEW = 20
+MAX_NEW = 5
 
 
 def session_of(prompt: list[int], max_new_tokens: int = MAX_NEW, **sampling: object) -> Session:
