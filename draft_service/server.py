@@ -21,6 +21,8 @@ from protos import draft_pb2_grpc, speculation_pb2
 from protos.messages import DraftTree, Plan, SamplingParams
 from protos.serving import abort_retryable
 
+_MAX_FRAMES = 32
+
 
 class BadRequestError(Exception):
     """The client sent something that no plan is."""
@@ -98,7 +100,8 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
     ) -> AsyncGenerator[DraftTree]:
         """Yield a tree for every newest frame, until the client or the target ends the session."""
         frames: asyncio.Queue[tuple[speculation_pb2.TapFrame, int] | Exception | None]
-        frames = asyncio.Queue()
+        # Bounded, so that a slow drafter holds the stream back and the target notices.
+        frames = asyncio.Queue(_MAX_FRAMES)
         pump = asyncio.create_task(self._pump(session, drafter, frames))
         plans = asyncio.create_task(_read_plans(session, requests, frames))
         following: Following | None = None
@@ -124,10 +127,10 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         self._num_subscriptions += 1
         try:
             async for frame in self._target.taps(session, drafter.pairing):
-                frames.put_nowait((frame, time.perf_counter_ns()))
-            frames.put_nowait(None)
+                await frames.put((frame, time.perf_counter_ns()))
+            await frames.put(None)
         except (grpc.aio.AioRpcError, ValueError) as error:
-            frames.put_nowait(error)
+            await frames.put(error)
         finally:
             self._num_subscriptions -= 1
 
@@ -168,9 +171,9 @@ async def _read_plans(
             if request.WhichOneof("message") != "plan":
                 raise ValueError("every message of Draft after the first must be `plan`")
             session.plan = Plan.from_proto(request.plan)
-        frames.put_nowait(None)
+        await frames.put(None)
     except ValueError as error:
-        frames.put_nowait(BadRequestError(str(error)))
+        await frames.put(BadRequestError(str(error)))
 
 
 async def _abort(context: Any, error: Exception) -> None:

@@ -9,6 +9,7 @@ import structlog
 
 from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig
+from gateway.detokenizer import IncrementalDetokenizer
 from gateway.sampling_params import ModelText
 from gateway.server import GenerationServicer
 from gateway.tokenizer import Tokenizer
@@ -36,6 +37,8 @@ async def describe_target(stub: target_pb2_grpc.TargetServiceStub) -> target_pb2
 async def load_text(config: GatewayConfig, stub: target_pb2_grpc.TargetServiceStub) -> ModelText:
     """Load tokenizer and template. Raises ValueError if the target's model has others."""
     tokenizer = Tokenizer.from_directory(config.model)
+    # A decoder that cannot be streamed is found now, not in the first answer.
+    IncrementalDetokenizer(tokenizer)
     target = await describe_target(stub)
     theirs = target.pairing.tokenizer_digest
     if theirs and theirs != tokenizer.digest:

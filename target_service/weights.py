@@ -23,9 +23,11 @@ def read_config(model_dir: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{model_dir} is not a model directory: it has no config.json")
     try:
-        config: dict[str, Any] = json.loads(path.read_text())
+        config = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold a JSON object, not {type(config).__name__}")
     return config
 
 
