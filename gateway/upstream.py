@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -19,6 +20,10 @@ from protos import draft_pb2, draft_pb2_grpc, target_pb2, target_pb2_grpc
 from protos.messages import DraftTree, Verdict
 
 log = structlog.get_logger()
+
+# Longer than the longest pause between a channel's attempts to connect.
+_OPEN_PATIENCE_S = 3.0
+_OPEN_PAUSE_S = 0.1
 
 # Another try would end the same way.
 _FINAL = (
@@ -34,10 +39,27 @@ class TargetStream:
 
     def __init__(self, stub: target_pb2_grpc.TargetServiceStub, session_id: str) -> None:
         self.session_id = session_id
+        self._stub = stub
         self._call = stub.Decode()
 
     async def open(self, generation: Generation) -> None:
-        """Open the session; the prompt's verdict will follow. Raises AioRpcError."""
+        """Open the session; the prompt's verdict will follow. Raises AioRpcError.
+
+        A target that cannot be reached is tried again for a moment: after a restart the channel
+        itself finds it only at its next attempt to connect.
+        """
+        deadline = time.monotonic() + _OPEN_PATIENCE_S
+        while True:
+            try:
+                await self._open_once(generation)
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_OPEN_PAUSE_S)
+            self._call = self._stub.Decode()
+
+    async def _open_once(self, generation: Generation) -> None:
         request = target_pb2.OpenSession(
             session_id=self.session_id,
             prompt_token_ids=generation.prompt,

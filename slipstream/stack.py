@@ -21,8 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+import grpc
 import structlog
 
+from protos.draft_pb2 import DrafterInfo
 from slipstream.probe import is_healthy, list_drafters
 
 log = structlog.get_logger()
@@ -203,13 +205,20 @@ class LocalStack:
     def _check_drafters(self, timeout_s: float) -> None:
         """Whoever names a drafter wants it: one that does not fit must not go unnoticed."""
         deadline = time.monotonic() + timeout_s
-        while not (drafters := list_drafters(self.addresses.draft).drafters):
+        while not (drafters := self._drafters()):
             if time.monotonic() > deadline:
                 raise StackError("the draft service did not load its drafters in time")
             time.sleep(_POLL_S)
         refused = [f"{info.drafter_id}: {info.refusal}" for info in drafters if info.refusal]
         if refused:
             raise StackError("refused drafter " + "; ".join(refused))
+
+    def _drafters(self) -> Sequence[DrafterInfo]:
+        """Return the loaded drafters; none from a service that is too busy to answer."""
+        try:
+            return list_drafters(self.addresses.draft).drafters
+        except grpc.RpcError:
+            return ()
 
     def _obituary(self, name: str) -> str:
         tail = "\n".join(self.log_of(name).splitlines()[-_LOG_TAIL_LINES:])

@@ -57,12 +57,21 @@ def delayed(target: str, delay_s: float) -> Iterator[str]:
     port: asyncio.Future[int] = loop.create_future()
     serving = loop.create_task(_serve(target, delay_s, port))
     loop.run_until_complete(port)
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread = threading.Thread(target=_run_to_the_end, args=(loop, serving), daemon=True)
     thread.start()
     try:
         yield f"127.0.0.1:{port.result()}"
     finally:
         loop.call_soon_threadsafe(serving.cancel)
-        loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        loop.close()
+
+
+def _run_to_the_end(loop: asyncio.AbstractEventLoop, serving: asyncio.Task[None]) -> None:
+    """Serve until cancelled, then let every connection's tasks end: none may be left pending."""
+    with contextlib.suppress(asyncio.CancelledError):
+        loop.run_until_complete(serving)
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()
