@@ -23,7 +23,7 @@ from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
 from target_service.step_loop import StepLoop
 from target_service.taps import TapHub
-from tests.target_service.waiting import LIMIT_S
+from tests.target_service.waiting import soon
 
 TAP_LAYERS = (1, 2, 4)
 MAX_CONTEXT_LEN = 300
@@ -146,7 +146,7 @@ class ClientSession:
     async def begin(self) -> "ClientSession":
         """Open the session and read the verdict of its prompt."""
         await self.send_first()
-        opened = await read(self.call)
+        opened = await soon(self.call.read())
         assert opened.WhichOneof("message") == "opened"
         await self.verdict()
         return self
@@ -161,7 +161,7 @@ class ClientSession:
         await self.call.write(pb.DecodeRequest(verify=tree.to_proto()))
 
     async def verdict(self) -> Verdict:
-        response = await read(self.call)
+        response = await soon(self.call.read())
         assert response is not grpc.aio.EOF, await self.call.details()
         verdict = Verdict.from_proto(response.verdict)
         self.answer += verdict.tokens
@@ -175,7 +175,7 @@ class ClientSession:
     async def finish(self) -> grpc.StatusCode:
         """Half-close, read to the end; return the status."""
         await self.call.done_writing()
-        while await read(self.call) is not grpc.aio.EOF:
+        while await soon(self.call.read()) is not grpc.aio.EOF:
             pass
         return await self.call.code()
 
@@ -183,16 +183,10 @@ class ClientSession:
         return await refusal_of(self.call)
 
 
-async def read(call: Any) -> Any:
-    """Return the next message of a call, or EOF; a call that says nothing must not hang."""
-    async with asyncio.timeout(LIMIT_S):
-        return await call.read()
-
-
 async def refusal_of(call: Any) -> tuple[grpc.StatusCode, str]:
     """Read to the end of a call that the target refuses; return status and message."""
     try:
-        while await read(call) is not grpc.aio.EOF:
+        while await soon(call.read()) is not grpc.aio.EOF:
             pass
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details() or ""

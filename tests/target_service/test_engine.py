@@ -27,6 +27,10 @@ from tests.target_service.engine_cases import (
 )
 from tests.target_service.played_session import PlayedSession, Told, forward_chain, random_tree
 
+FOND_OF_REPETITION = SamplingParams(
+    temperature=0.7, seed=3, presence_penalty=-0.5, frequency_penalty=-1.0, repetition_penalty=0.9
+)
+
 
 def speculate(session: PlayedSession, future: list[int], rng: random.Random, nodes: int) -> Told:
     """Verify random trees, some of whose nodes are right, for the whole of `future`."""
@@ -162,15 +166,17 @@ class TestNodes:
             alone.force(answer + path)
             assert alone.verify().verdict.tokens == (chosen[0][node],), f"node {node}"
 
+    @pytest.mark.parametrize("sampling", [SAMPLINGS["everything"], FOND_OF_REPETITION])
     @pytest.mark.parametrize("prompt_len", PROMPT_LENS)
-    def test_the_choice_is_the_formula(self, models, plain, prompt_len):
+    def test_the_choice_is_the_formula(self, models, prompt_len, sampling):
         """Written down once more, one token at a time, without a tree."""
-        told = plain("float32", "everything", prompt_len)
-        prompt, sampling = prompt_of(prompt_len), SAMPLINGS["everything"]
-        logits_RV, _ = forward_chain(models["float32"], prompt + told.tokens)
-        for num_new, token in enumerate(told.tokens):
+        prompt = prompt_of(prompt_len)
+        session = PlayedSession(models["float32"], prompt, sampling, chunk_len=64)
+        answer = session.decode(NUM_NEW).tokens
+        logits_RV, _ = forward_chain(models["float32"], prompt + answer)
+        for num_new, token in enumerate(answer):
             logits_V = logits_RV[prompt_len + num_new - 1]
-            assert naive_choice(logits_V, prompt, told.tokens[:num_new], sampling) == token
+            assert naive_choice(logits_V, prompt, answer[:num_new], sampling) == token
 
     def test_penalties_change_what_nodes_choose(self, models, monkeypatch):
         """Otherwise the law above would hold for an engine without penalties."""

@@ -57,7 +57,7 @@ def refused(monkeypatch, tiny_dir) -> Iterator:
         (["--kv-tokens", "128"], "kv_tokens is 128, which holds sessions of 48 tokens"),
         (["--log-level", "loud"], "log_level must be debug, info, warning or error, got 'loud'"),
         (["--listen", "0.0.0.0:0"], "'0.0.0.0:0' is not loopback"),
-        (["--listen", "127.0.0.1:65536"], "must have a port in [0, 65535]"),
+        (["--listen", "127.0.0.1:65536"], "a port in [0, 65535]"),
         (["--listen", "unix:/no/such/directory/socket"], "cannot listen on unix:/no/such"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

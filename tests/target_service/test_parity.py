@@ -56,7 +56,11 @@ CASES = {
     "yarn": ("Llama", {"rope_parameters": YARN}),
     "yarn by ratio": ("Llama", {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 0.7}}),
     "yarn amplitude": ("Qwen3", {"rope_parameters": YARN | {"attention_factor": 1.2}}),
-    "yarn betas": ("Llama", {"rope_parameters": YARN | {"beta_fast": 8.0, "beta_slow": 2.0}}),
+    "yarn betas": ("Llama", {"rope_parameters": YARN | {"beta_fast": 2.0, "beta_slow": 0.5}}),
+    "yarn to the last dimension": (
+        "Llama",
+        {"rope_parameters": YARN | {"rope_theta": 5.0, "original_max_position_embeddings": 200}},
+    ),
     "yarn exact": ("Llama", {"rope_parameters": YARN | {"truncate": False}}),
     "mistral": ("Mistral", {"sliding_window": 400}),
     "mistral without window": ("Mistral", {"sliding_window": None}),

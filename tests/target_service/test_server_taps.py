@@ -14,12 +14,11 @@ from tests.target_service.served_target import (
     TAP_LAYERS,
     ServedTarget,
     open_request,
-    read,
     refusal_of,
     retry_delay_s,
     serve,
 )
-from tests.target_service.waiting import until
+from tests.target_service.waiting import soon, until
 
 PROMPT = list(range(40, 80))
 
@@ -39,14 +38,14 @@ class TapReader:
         self.rows: list[torch.Tensor] = []
 
     async def attach(self) -> pb.TapsAttached:
-        response = await read(self.call)
+        response = await soon(self.call.read())
         assert response.WhichOneof("message") == "attached"
         self.next_row = response.attached.first_row
         return response.attached
 
     async def read_up_to(self, row: int) -> None:
         while self.next_row < row:
-            frame = (await read(self.call)).frame
+            frame = (await soon(self.call.read())).frame
             assert frame.base_len == self.next_row
             self.tokens += frame.tokens
             self.next_row += len(frame.tokens)
@@ -73,7 +72,7 @@ async def test_an_announced_reader_gets_every_row_paired_with_the_token_after_it
     expected = forward_chain(tiny, everything[:-1], layers)[1]
     torch.testing.assert_close(torch.cat(reader.rows), expected, atol=1e-5, rtol=0)
     await session.finish()
-    assert await read(reader.call) is grpc.aio.EOF
+    assert await soon(reader.call.read()) is grpc.aio.EOF
     assert await reader.call.code() is grpc.StatusCode.OK
 
 

@@ -18,7 +18,7 @@ from target_service.scheduler import QueueFullError, Scheduler
 from target_service.session import Session
 from target_service.step_loop import SPARE_SLOTS, LiveSession, StepLoop
 from target_service.taps import TapHub
-from tests.target_service.waiting import until
+from tests.target_service.waiting import soon, until
 
 SHAPE = KvShape(1, 1, 2, torch.float32, torch.device("cpu"))
 TAPPED = Pairing(hidden_size=3, vocab_size=50, tap_layers=(0,), tap_dtype=1)
@@ -94,11 +94,6 @@ async def stepping(*, kv_tokens: int = 4096, max_sessions: int = 8) -> AsyncIter
         task.cancel()
 
 
-async def next_verdict(live: LiveSession) -> Verdict | Exception | None:
-    async with asyncio.timeout(30):
-        return await live.verdicts.get()
-
-
 EVENTS = st.lists(
     st.sampled_from(["open", "verify", "close", "turn", "hold", "release", "settle"]), max_size=30
 )
@@ -160,8 +155,8 @@ async def test_an_id_reopened_while_its_old_step_runs_hears_only_its_own():
         new = await target.open(prompt_len=3)
         subscription, _, first_row = await target.hub.subscribe("a", TAPPED, 3)
         target.engine.gate.set()
-        assert (await next_verdict(new)).committed_len == 3
-        frame = await subscription.next_frame()
+        assert (await soon(new.verdicts.get())).committed_len == 3
+        frame = await soon(subscription.next_frame())
         assert (first_row, frame.base_len, len(frame.tokens)) == (0, 0, 3)
         assert old.verdicts.empty()
         target.loop.close(new)
@@ -172,13 +167,13 @@ async def test_a_step_that_fails_ends_its_session_and_no_other():
     async with stepping() as target:
         target.engine.broken = {"bad"}
         bad, good = await target.open("bad"), await target.open("good", 9)
-        error = await next_verdict(bad)
+        error = await soon(bad.verdicts.get())
         assert isinstance(error, RuntimeError)
         assert str(error) == "out of memory"
-        assert (await next_verdict(good)).tokens == (BONUS,)
+        assert (await soon(good.verdicts.get())).tokens == (BONUS,)
         target.loop.close(bad)
         target.verify(good)
-        assert (await next_verdict(good)).committed_len == 10
+        assert (await soon(good.verdicts.get())).committed_len == 10
         target.loop.close(good)
         await target.empty()
 
@@ -200,7 +195,7 @@ class TestOpening:
             with pytest.raises(KvPoolFullError, match="192 KV slots are needed, 0 of 192 are free"):
                 await target.open("second")
             assert target.scheduler.num_sessions == 1
-            assert (await next_verdict(first)).tokens == (BONUS,)
+            assert (await soon(first.verdicts.get())).tokens == (BONUS,)
             target.loop.close(first)
             target.loop.close(await target.open("second"))
             await target.empty()
@@ -218,7 +213,7 @@ class TestOpening:
             with pytest.raises(KeyError, match="same"):
                 await target.open("same")
             assert target.pool.num_reserved == first.cache.num_slots
-            assert (await next_verdict(first)).tokens == (BONUS,)
+            assert (await soon(first.verdicts.get())).tokens == (BONUS,)
 
     async def test_what_is_reserved_holds_the_largest_tree_after_the_last_token(self):
         async with stepping() as target:
@@ -232,7 +227,7 @@ class TestVerdicts:
             live = await target.open(prompt_len=10)
             lengths = []
             for _ in range(5):
-                lengths.append((await next_verdict(live)).committed_len)
+                lengths.append((await soon(live.verdicts.get())).committed_len)
                 target.verify(live, 3, 4)
             assert lengths == [10, 11, 12, 13, 14]
             assert [rows for _, rows in target.engine.steps[:4]] == [4, 4, 2, 3]
@@ -240,7 +235,7 @@ class TestVerdicts:
     async def test_a_stale_tree_costs_no_step(self):
         async with stepping() as target:
             live = await target.open()
-            await next_verdict(live)
+            await soon(live.verdicts.get())
             target.loop.verify(live, DraftTree.plain(1, 1))
             await target.idle()
             assert len(target.engine.steps) == 1
@@ -249,11 +244,11 @@ class TestVerdicts:
     async def test_a_wrong_tree_is_the_senders_mistake_and_costs_no_step(self):
         async with stepping() as target:
             live = await target.open()
-            await next_verdict(live)
+            await soon(live.verdicts.get())
             with pytest.raises(ValueError, match=r"tree\.committed_len is 9"):
                 target.loop.verify(live, DraftTree.plain(9, BONUS))
             target.verify(live)
-            assert (await next_verdict(live)).committed_len == 2
+            assert (await soon(live.verdicts.get())).committed_len == 2
 
     async def test_they_tell_how_long_a_tree_waited_for_its_step(self):
         async with stepping() as target:
@@ -263,5 +258,5 @@ class TestVerdicts:
             second = await target.open("second")
             await asyncio.sleep(0.02)
             target.engine.gate.set()
-            assert (await next_verdict(second)).timings.queue_us >= 20_000
-            assert (await next_verdict(first)).timings.queue_us >= 0
+            assert (await soon(second.verdicts.get())).timings.queue_us >= 20_000
+            assert (await soon(first.verdicts.get())).timings.queue_us >= 0

@@ -12,6 +12,7 @@ from protos.messages import DraftTree, SamplingParams
 from target_service.session import Session
 from target_service.taps import SubscriberTooSlowError, TapHub
 from tests.target_service.tap_rows import HIDDEN, MIB, TAPPED, numbered, reader
+from tests.target_service.waiting import soon
 
 
 def hub_of(max_bytes: int = MIB, attach_timeout_s: float = 5.0) -> TapHub:
@@ -61,7 +62,7 @@ class Received:
         """Assert that what came are all rows from first_row on, each with the token after it."""
         next_row = self.first_row
         self.subscription.end()
-        while frame := await self.subscription.next_frame():
+        while frame := await soon(self.subscription.next_frame()):
             assert frame.base_len == next_row
             rows = numbered(len(frame.tokens), next_row)
             assert torch.equal(tensors.from_proto(frame.taps), rows)
@@ -156,11 +157,11 @@ class TestEnds:
         got = 0
         for _ in range(15):
             feed.commit(2)
-            got += len((await quick.subscription.next_frame()).tokens)
+            got += len((await soon(quick.subscription.next_frame())).tokens)
         assert got == feed.session.cached_len == 39
         with pytest.raises(SubscriberTooSlowError, match=f"more than {20 * row_bytes} bytes"):
-            await slow.subscription.next_frame()
-        assert len((await tokens_only.subscription.next_frame()).tokens) == 11
+            await soon(slow.subscription.next_frame())
+        assert len((await soon(tokens_only.subscription.next_frame())).tokens) == 11
 
     async def test_what_is_read_no_longer_counts(self):
         row_bytes = 3 * HIDDEN * 4 + 8
@@ -168,7 +169,7 @@ class TestEnds:
         received = await feed.subscribe(2, 5, 9)
         for _ in range(30):
             feed.commit(1)
-            assert await received.subscription.next_frame()
+            assert await soon(received.subscription.next_frame())
 
     async def test_closing_a_session_ends_its_streams_after_what_was_sent(self):
         hub = hub_of()
@@ -176,8 +177,8 @@ class TestEnds:
         received = await feed.subscribe(2, 5, 9)
         feed.commit(1)
         hub.close(feed.session)
-        assert (await received.subscription.next_frame()).base_len == 0
-        assert await received.subscription.next_frame() is None
+        assert (await soon(received.subscription.next_frame())).base_len == 0
+        assert await soon(received.subscription.next_frame()) is None
         assert hub.num_subscriptions == 0
 
     async def test_a_closed_session_publishes_nothing(self):
@@ -195,7 +196,7 @@ class TestEnds:
         hub.unsubscribe("a", received.subscription)
         feed.commit(1)
         received.subscription.end()
-        assert await received.subscription.next_frame() is None
+        assert await soon(received.subscription.next_frame()) is None
         hub.unsubscribe("a", received.subscription)
         hub.unsubscribe("unknown", received.subscription)
         assert hub.num_subscriptions == 0

@@ -1,9 +1,11 @@
 """Waiting for what must happen soon, without saying how soon."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 LIMIT_S = 30
+T = TypeVar("T")
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -13,3 +15,9 @@ async def until(holds: Callable[[], object]) -> None:
             return
         await asyncio.sleep(0.001)
     raise AssertionError("waited in vain")
+
+
+async def soon(awaited: Awaitable[T]) -> T:
+    """Return what is awaited; fail if it does not come."""
+    async with asyncio.timeout(LIMIT_S):
+        return await awaited
