@@ -57,7 +57,7 @@ _agreements: dict[tuple[int, int, torch.dtype, torch.device], bool] = {}
 def _wide_blocks_agree(weight_NK: torch.Tensor) -> bool:
     """Whether 32-row products of this shape give the bits of 16-row ones on this machine.
 
-    They nearly double the speed of a prefill, and on the machines seen so far they agree; a matrix
+    They take little longer than 16-row ones, and on the machines seen so far they agree; a matrix
     library is free to differ, so it is measured, once a shape, not assumed.
     """
     outputs, inputs = weight_NK.shape

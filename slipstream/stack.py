@@ -64,7 +64,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class StackConfig:
-    """What to run. `drafters` are DrafterSpecs: `ngram`, ID=DIRECTORY; the first is default."""
+    """What to run. `drafters` as for the draft service: `ngram` or ID=DIRECTORY, default first."""
 
     model: Path
     addresses: Addresses
@@ -72,7 +72,7 @@ class StackConfig:
     target_args: Sequence[str] = ()
     draft_args: Sequence[str] = ()
     gateway_args: Sequence[str] = ()
-    # Where the services' logs go; None: files in a temporary directory.
+    # Otherwise the services log to files that live as long as the stack.
     log_to_terminal: bool = False
 
 
@@ -152,7 +152,7 @@ class LocalStack:
         self.spawn(name)
 
     def stop(self) -> None:
-        """Stop the services, the gateway first so that it can finish cleanly."""
+        """Ask the services to stop, the gateway first, and wait; kill one that does not."""
         for name in ("gateway", "draft", "target"):
             process = self.processes.get(name)
             if process is not None and process.poll() is None:
