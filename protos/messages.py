@@ -172,11 +172,6 @@ class Verdict:
                 f"and {len(self.tokens)} tokens"
             )
 
-    @property
-    def next_committed_len(self) -> int:
-        """The session's committed_len after this verdict."""
-        return self.committed_len + len(self.tokens)
-
     @classmethod
     def from_proto(cls, message: pb.Verdict) -> Verdict:
         return cls(

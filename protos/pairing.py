@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,10 +45,6 @@ class Pairing:
 
     def to_proto(self) -> pb.Pairing:
         return pb.Pairing(**vars(self))
-
-    def tokens_only(self) -> Pairing:
-        """Return the pairing of a follower that reads no hidden states."""
-        return replace(self, tap_layers=())
 
     def mismatches(self, target: Pairing) -> list[str]:
         """Return why a subscriber with these facts does not fit `target`; empty if it does."""

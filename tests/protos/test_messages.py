@@ -137,11 +137,6 @@ def test_a_trimmed_tree_is_the_beginning_of_the_tree(tree, num_nodes):
     )
 
 
-@given(verdicts())
-def test_a_verdict_adds_its_tokens_to_the_committed_ones(verdict):
-    assert verdict.next_committed_len == verdict.committed_len + len(verdict.path) + 1
-
-
 def test_timings_add_up_name_by_name():
     total = VerifyTimings(1, 2, 3, 4) + VerifyTimings(10, 20, 30, 40)
 

@@ -94,9 +94,8 @@ def test_a_digest_that_one_side_does_not_know_fits(name):
 
 
 def test_who_reads_no_hidden_states_need_not_fit_them():
-    follower = replace(TARGET, hidden_size=0, tap_dtype=pb.DTYPE_F32).tokens_only()
+    follower = replace(TARGET, hidden_size=0, tap_dtype=pb.DTYPE_F32, tap_layers=())
 
-    assert follower.tap_layers == ()
     assert follower.mismatches(TARGET) == []
     assert replace(follower, vocab_size=5).mismatches(TARGET) != []
 
