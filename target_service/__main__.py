@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 
 import structlog
@@ -100,9 +101,20 @@ async def main() -> None:
     servicer = TargetServicer(facts, loop, scheduler, pool, hub)
     target_pb2_grpc.add_TargetServiceServicer_to_server(servicer, server)
     log.info("loaded", model=facts.model_name, dtype=facts.weights_dtype, threads=config.threads)
-    stepping = asyncio.create_task(loop.run())
-    await serving.serve(server, config.listen, "target")
-    stepping.cancel()
+    await until_one_ends(loop.run(), serving.serve(server, config.listen, "target"))
+
+
+async def until_one_ends(*parts: Coroutine[None, None, None]) -> None:
+    """Run the parts of the service; when one ends, the others do. Raises what it ended with.
+
+    A target that takes sessions must step, and one that cannot must not take them.
+    """
+    tasks = [asyncio.create_task(part) for part in parts]
+    done, running = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in running:
+        task.cancel()
+    for task in done:
+        task.result()
 
 
 if __name__ == "__main__":

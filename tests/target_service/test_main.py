@@ -1,5 +1,6 @@
 """`python -m target_service`: what is wrong ends as one line, a signal ends it well."""
 
+import asyncio
 import queue
 import re
 import signal
@@ -17,7 +18,7 @@ import structlog
 import torch
 
 from protos import serving, target_pb2_grpc
-from target_service.__main__ import load, main
+from target_service.__main__ import load, main, until_one_ends
 from target_service.config import TargetConfig
 from tests.target_service.served_target import open_request
 from tests.tiny_llama import write_tiny_llama
@@ -193,3 +194,25 @@ def test_signals_end_it_well_and_a_wrong_flag_does_not(start):
     for service in (busy, free):
         assert "stopping" in service.log.read_text()
         assert "Traceback" not in service.log.read_text()
+
+
+@pytest.mark.parametrize("broken_first", [True, False])
+async def test_a_part_that_breaks_ends_the_service(broken_first):
+    """A step loop that died behind a healthy face would take sessions and never step."""
+    ended = asyncio.Event()
+
+    async def serve_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def break_down() -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("the step loop broke")
+
+    parts = [break_down(), serve_for_ever()] if broken_first else [serve_for_ever(), break_down()]
+    with pytest.raises(RuntimeError, match="the step loop broke"):
+        await until_one_ends(*parts)
+
+    await asyncio.wait_for(ended.wait(), 5)
