@@ -171,6 +171,7 @@ class DraftStream:
             session_id=self._session_id,
             drafter_id=generation.drafter_id,
             token_ids=self._rounds.tokens,
+            prompt_len=len(generation.prompt),
             sampling=generation.sampling.to_proto(),
             plan=generation.policy.plan.to_proto(),
         )

@@ -58,18 +58,20 @@ class DraftResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[DraftOpened, _Mapping]] = ..., tree: _Optional[_Union[_speculation_pb2.DraftTree, _Mapping]] = ...) -> None: ...
 
 class OpenDraft(_message.Message):
-    __slots__ = ("session_id", "drafter_id", "token_ids", "sampling", "plan")
+    __slots__ = ("session_id", "drafter_id", "token_ids", "sampling", "plan", "prompt_len")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LEN_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     drafter_id: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _speculation_pb2.SamplingParams
     plan: _speculation_pb2.Plan
-    def __init__(self, session_id: _Optional[str] = ..., drafter_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., plan: _Optional[_Union[_speculation_pb2.Plan, _Mapping]] = ...) -> None: ...
+    prompt_len: int
+    def __init__(self, session_id: _Optional[str] = ..., drafter_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., plan: _Optional[_Union[_speculation_pb2.Plan, _Mapping]] = ..., prompt_len: _Optional[int] = ...) -> None: ...
 
 class DraftOpened(_message.Message):
     __slots__ = ("drafter_id",)
