@@ -53,14 +53,21 @@ def context_len(config: TargetConfig, model: LlamaConfig) -> int:
     return longest
 
 
+def weights_dtype(config: TargetConfig) -> torch.dtype:
+    """Return the one dtype of all weights: some checkpoints keep norms in another."""
+    if config.dtype != "auto":
+        return parse_dtype(config.dtype)
+    return Weights(config.model)["model.embed_tokens.weight"].dtype
+
+
 def load(config: TargetConfig) -> tuple[Llama, TargetFacts]:
     """Load the model and state the facts about it."""
     raw_config = read_config(config.model)
     model_cfg = model_config(raw_config)
     layers = tap_layers(config, model_cfg.num_layers)
     limit = context_len(config, model_cfg)
-    dtype = None if config.dtype == "auto" else parse_dtype(config.dtype)
-    model = build_model(model_cfg, Weights(config.model, dtype), limit + SPARE_SLOTS)
+    weights = Weights(config.model, weights_dtype(config))
+    model = build_model(model_cfg, weights, limit + SPARE_SLOTS)
     return model, TargetFacts(
         model_name=config.model.resolve().name,
         pairing=_pairing(config.model, model, layers),

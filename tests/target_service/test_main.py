@@ -16,10 +16,15 @@ import grpc
 import pytest
 import structlog
 import torch
+from safetensors.torch import load_file, save_file
 
 from protos import serving, target_pb2_grpc
+from protos.messages import SamplingParams
 from target_service.__main__ import load, main, until_one_ends
 from target_service.config import TargetConfig
+from target_service.engine import Engine
+from target_service.kv_cache import KvPool
+from target_service.session import Session
 from tests.target_service.served_target import open_request
 from tests.tiny_llama import write_tiny_llama
 
@@ -216,3 +221,21 @@ async def test_a_part_that_breaks_ends_the_service(broken_first):
         await until_one_ends(*parts)
 
     await asyncio.wait_for(ended.wait(), 5)
+
+
+def test_a_checkpoint_of_two_dtypes_is_served_in_one(tmp_path):
+    """float32 norms beside bfloat16 matrices: as the embedding is, so is everything."""
+    path = write_tiny_llama(tmp_path / "mixed", dtype=torch.bfloat16)
+    tensors = load_file(path / "model.safetensors")
+    norms = {name: t.float() for name, t in tensors.items() if "norm" in name}
+    save_file(tensors | norms, path / "model.safetensors")
+    model, facts = load(TargetConfig(model=path, kv_tokens=4096))
+    cache = KvPool(model.kv_shape, 4096).open(64)
+    session = Session("s", [1, 2, 3], SamplingParams(temperature=0), 4, model.config.vocab_size)
+
+    outcome = Engine(model, facts.pairing.tap_layers).step(session.next_rows(16), cache)
+
+    assert norms
+    assert facts.weights_dtype == "bfloat16"
+    assert outcome.taps_PTH.dtype == torch.bfloat16
+    assert outcome.verdict is not None
