@@ -97,8 +97,8 @@ class LocalStack:
 
         Raises StackError if a port is taken, a service ends, or a drafter does not fit.
         """
-        check_ports(self.addresses)
         try:
+            check_ports(self.addresses)
             for name in ("target", "draft", "gateway"):
                 self.spawn(name)
             for name in self.processes:
