@@ -12,14 +12,18 @@ BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-.PHONY: setup demo test test-slow check protos bench clean
+.PHONY: setup native demo test test-slow check protos bench clean
 
-setup: $(READY)
+setup: native
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[dev]'
 	touch $@
+
+# Without a compiler everything runs on the reference kernels, more slowly.
+native: $(READY)
+	$(BIN)/python -m kernels.native || echo "The reference kernels will be used."
 
 demo: setup
 	$(BIN)/slipstream fetch smollm2-135m

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
 import torch
 
 from draft_service.config import DraftConfig
 from draft_service.registry import DrafterSpec, Registry
 from draft_service.server import DraftServicer
 from draft_service.upstream import Target
+from kernels.native import select
 from protos import draft_pb2_grpc, serving
+
+log = structlog.get_logger()
 
 
 async def main() -> None:
@@ -19,6 +23,9 @@ async def main() -> None:
     serving.configure_logging(config.log_level)
     serving.check_listen_address(config.listen, insecure=config.insecure)
     torch.set_num_threads(config.threads)
+    kernels = select(config.kernels, config.threads)
+    if kernels.shortcoming:
+        log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
     registry = Registry([DrafterSpec.parse(text) for text in config.drafter])
     target = Target(serving.open_channel(config.target), config.target)
     server = serving.new_server()

@@ -35,6 +35,28 @@ class Committed:
     timings: RoundTimings | None
 
 
+class News:
+    """Wakes the one who waits for it, at the latest after a while."""
+
+    def __init__(self) -> None:
+        self._waiter: asyncio.Future[None] | None = None
+
+    def tell(self) -> None:
+        """Something happened. Whoever does not wait has not looked yet."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return at the next news, or after the timeout."""
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self.tell)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+
+
 class Session:
     """One request being answered."""
 
@@ -50,7 +72,7 @@ class Session:
             vocab_size=model.vocab_size,
             deadline_s=deadline_s,
         )
-        self._news = asyncio.Event()
+        self._news = News()
         self._out: asyncio.Queue[Committed | Exception] = asyncio.Queue()
 
     @property
@@ -104,22 +126,17 @@ class Session:
         if not self._generation.policy.drafts:
             return None
         stream = DraftStream(
-            replicas, self._target.session_id, self._generation, self._rounds, self._news.set
+            replicas, self._target.session_id, self._generation, self._rounds, self._news.tell
         )
         return asyncio.create_task(stream.run())
 
     async def _next_tree(self) -> DraftTree:
         """Wait for a draft as long as the round allows, and return what to verify."""
         while True:
-            self._news.clear()
             tree = self._rounds.poll(time.monotonic(), self._answer.remaining)
             if tree is not None:
                 return tree
-            try:
-                async with asyncio.timeout(self._rounds.deadline - time.monotonic()):
-                    await self._news.wait()
-            except TimeoutError:
-                continue
+            await self._news.wait(self._rounds.deadline - time.monotonic())
 
     def _commit(self, verdict: Verdict) -> Committed:
         """Take in a verdict, the prompt's or that of a round, and pass on what it committed."""

@@ -9,75 +9,85 @@ As in linear layers, every product has 16 rows: without AVX-512, matrix librarie
 other bits in a product of 32 or 192.
 
 Legend: R rows, A query heads, C key-value heads, G query heads a key-value head, D head size,
-S slots of the cache, T positions of a tail, B row blocks of P = 16 queries.
+S slots of the cache, T positions of a tail, B row blocks of P = 16 queries. The values of a cache,
+values_CXDK, lie in X blocks of K = 64 slots (see `kv_slots`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 
 from kernels import tree
 from kernels.dispatch import Op
-from kernels.linear import ROW_BLOCK
-
-KEY_BLOCK = 64
+from kernels.kv_slots import KEY_BLOCK, values_of_blocks, values_of_slots, whole_blocks
+from kernels.linear import ROW_BLOCK, padded_rows
 
 
 @dataclass(frozen=True)
 class RowLayout:
     """Which keys each row of a forward may see. Made once, used by every layer.
 
+    Positions count from the first slot; what lies there is at `first_position` of the text.
     The session's first `prefix_len` positions lie in slots of the same number and are seen by all
-    rows; row i itself lies in slot prefix_len + i. Rows of a chain lie where their positions say,
-    so one causal mask does (`unseen_R1T` over all slots). A row of a tree gathers the slots from
-    `trunk_len` on along its own path (`tail_slots_RT`).
+    rows; row i itself lies in slot prefix_len + i. Rows of a chain lie where their positions say:
+    their keys are the slots below `trunk_len` up to their own. A row of a tree gathers the slots
+    from `trunk_len` on along its own path (`tail_slots_RT`).
     """
 
     prefix_len: int
     positions_R: torch.Tensor
     trunk_len: int
-    unseen_R1T: torch.Tensor
     tail_slots_RT: torch.Tensor | None
+    first_position: int = 0
+
+    def padded(self) -> RowLayout:
+        """Return the layout with rows up to whole row blocks. The new ones see something, too."""
+        padding = padded_rows(len(self.positions_R)) - len(self.positions_R)
+        if self.tail_slots_RT is None:
+            return replace(self, positions_R=F.pad(self.positions_R, (0, padding)))
+        positions_R = F.pad(self.positions_R, (0, padding), value=self.trunk_len)
+        tails_RT = F.pad(self.tail_slots_RT, (0, 0, 0, padding))
+        return replace(self, positions_R=positions_R, tail_slots_RT=tails_RT)
+
+    @cached_property
+    def unseen_R1T(self) -> torch.Tensor:  # noqa: N802
+        """What each row may not see: of all slots in a chain, of its own tail in a tree."""
+        if self.tail_slots_RT is None:
+            first, width = 0, self.trunk_len
+        else:
+            first, width = self.trunk_len, self.tail_slots_RT.shape[1]
+        keys_T = torch.arange(first, first + width, device=self.positions_R.device)
+        return keys_T > self.positions_R[:, None, None]
 
 
-def lay_out_rows(prefix_len: int, parents: Sequence[int], device: torch.device) -> RowLayout:
+def lay_out_rows(
+    prefix_len: int, parents: Sequence[int], device: torch.device, first_position: int = 0
+) -> RowLayout:
     """Return the layout of rows whose tree is `parents`, the first one following the prefix."""
     if tree.is_chain(parents):
-        return _lay_out_chain(prefix_len, len(parents), device)
-    return _lay_out_tree(prefix_len, parents, device)
-
-
-def _lay_out_chain(prefix_len: int, rows: int, device: torch.device) -> RowLayout:
-    positions_R = torch.arange(prefix_len, prefix_len + rows, device=device)
-    slots_S = torch.arange(_whole_blocks(prefix_len + rows), device=device)
-    unseen_R1S = slots_S > positions_R[:, None, None]
-    return RowLayout(prefix_len, positions_R, len(slots_S), unseen_R1S, None)
-
-
-def _lay_out_tree(prefix_len: int, parents: Sequence[int], device: torch.device) -> RowLayout:
+        rows = len(parents)
+        positions_R = torch.arange(prefix_len, prefix_len + rows, device=device)
+        seen = whole_blocks(prefix_len + rows)
+        return RowLayout(prefix_len, positions_R, seen, None, first_position)
     trunk_len = prefix_len // KEY_BLOCK * KEY_BLOCK
     shared = list(range(trunk_len, prefix_len))
     slots = [shared + [prefix_len + node for node in path] for path in tree.paths(parents)]
-    width = _whole_blocks(max(map(len, slots)))
+    width = whole_blocks(max(map(len, slots)))
     tail_slots_RT = torch.tensor([row + [0] * (width - len(row)) for row in slots], device=device)
-    lengths_R = torch.tensor([len(row) for row in slots], device=device)
-    unseen_R1T = torch.arange(width, device=device) >= lengths_R[:, None, None]
-    return RowLayout(prefix_len, trunk_len + lengths_R - 1, trunk_len, unseen_R1T, tail_slots_RT)
-
-
-def _whole_blocks(length: int) -> int:
-    return -(-length // KEY_BLOCK) * KEY_BLOCK
+    positions_R = torch.tensor([trunk_len + len(row) - 1 for row in slots], device=device)
+    return RowLayout(prefix_len, positions_R, trunk_len, tail_slots_RT, first_position)
 
 
 @Op
 def position_blocked_attention(
     q_RAD: torch.Tensor,
     keys_CSD: torch.Tensor,
-    values_CSD: torch.Tensor,
+    values_CXDK: torch.Tensor,
     layout: RowLayout,
     scale: float,
 ) -> torch.Tensor:
@@ -88,36 +98,38 @@ def position_blocked_attention(
     """
     q_CRGD = (q_RAD.float() * scale).unflatten(1, (len(keys_CSD), -1)).transpose(0, 1)
     attend = _attend_chain if layout.tail_slots_RT is None else _attend_tree
-    out_CRGD = attend(q_CRGD, keys_CSD, values_CSD, layout)
+    out_CRGD = attend(q_CRGD, keys_CSD, values_CXDK, layout)
     return out_CRGD.transpose(0, 1).flatten(1, 2).to(q_RAD.dtype)
 
 
 def _attend_chain(
-    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CSD: torch.Tensor, layout: RowLayout
+    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CXDK: torch.Tensor, layout: RowLayout
 ) -> torch.Tensor:
     q_CBPD = _packed(q_CRGD)
-    scores_CBPS = _products(q_CBPD, _trunk(keys_CSD, q_CBPD, layout).mT)
+    scores_CBPS = _products(q_CBPD, _trunk_keys(keys_CSD, q_CBPD, layout).mT)
     scores_CRGS = scores_CBPS.view(*q_CRGD.shape[:3], -1)
     scores_CRGS.masked_fill_(layout.unseen_R1T, -torch.inf)
     weights_CBPS = torch.exp(scores_CBPS - scores_CBPS.amax(-1, keepdim=True))
     sums_CBP1 = _block_sums(weights_CBPS).cumsum(-1)[..., -1:]
     out_CBPD = torch.zeros_like(q_CBPD)
-    _add_blocks(out_CBPD, weights_CBPS, _trunk(values_CSD, q_CBPD, layout))
+    _add_blocks(out_CBPD, weights_CBPS, _trunk_values(values_CXDK, q_CBPD, layout))
     return (out_CBPD / sums_CBP1).view(q_CRGD.shape)
 
 
 def _attend_tree(
-    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CSD: torch.Tensor, layout: RowLayout
+    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CXDK: torch.Tensor, layout: RowLayout
 ) -> torch.Tensor:
+    assert layout.tail_slots_RT is not None
     shape = q_CRGD.shape
     trunk_CBPS, tail_1BPT = _tree_weights(q_CRGD, keys_CSD, layout)
     trunk_sums_CRGX = _block_sums(trunk_CBPS).view(*shape[:3], -1)
     tail_sums_CRGX = _unspread(_block_sums(tail_1BPT), shape)
     sums_CRG1 = torch.cat((trunk_sums_CRGX, tail_sums_CRGX), dim=-1).cumsum(-1)[..., -1:]
     out_CBPD = trunk_CBPS.new_zeros(*trunk_CBPS.shape[:3], shape[-1])
-    _add_blocks(out_CBPD, trunk_CBPS, _trunk(values_CSD, out_CBPD, layout))
+    _add_blocks(out_CBPD, trunk_CBPS, _trunk_values(values_CXDK, out_CBPD, layout))
     out_1BPD = _spread(out_CBPD.view(shape))
-    _add_blocks(out_1BPD, tail_1BPT, _tail(values_CSD, out_1BPD, layout))
+    tail_CRTD = values_of_slots(values_CXDK, layout.tail_slots_RT)
+    _add_blocks(out_1BPD, tail_1BPT, _tail(tail_CRTD, out_1BPD))
     return _unspread(out_1BPD, shape) / sums_CRG1
 
 
@@ -125,9 +137,10 @@ def _tree_weights(
     q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, layout: RowLayout
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return exp(score - maximum of its query) over the trunk, packed, and the tail, spread."""
+    assert layout.tail_slots_RT is not None
     q_CBPD, spread_q_1BPD = _packed(q_CRGD), _spread(q_CRGD)
-    trunk_CBPS = _products(q_CBPD, _trunk(keys_CSD, q_CBPD, layout).mT)
-    tail_1BPT = _products(spread_q_1BPD, _tail(keys_CSD, spread_q_1BPD, layout).mT)
+    trunk_CBPS = _products(q_CBPD, _trunk_keys(keys_CSD, q_CBPD, layout).mT)
+    tail_1BPT = _products(spread_q_1BPD, _tail(keys_CSD[:, layout.tail_slots_RT], spread_q_1BPD).mT)
     tail_CRXT = tail_1BPT.view(*q_CRGD.shape[:2], -1, tail_1BPT.shape[-1])
     tail_CRXT.masked_fill_(layout.unseen_R1T, -torch.inf)
     maxima_CRG1 = _unspread(tail_1BPT.amax(-1, keepdim=True), q_CRGD.shape)
@@ -154,17 +167,26 @@ def _unspread(x_1BPX: torch.Tensor, shape_CRGD: torch.Size) -> torch.Tensor:
     return padded[:, :, : shape_CRGD[2]]
 
 
-def _trunk(x_CSD: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout) -> torch.Tensor:
-    """Return the trunk of keys or values, which all row blocks share, [C, B, S, D]. No copies."""
-    trunk_CSD = x_CSD[:, : layout.trunk_len].float()
-    return trunk_CSD[:, None].expand(-1, q_CBPD.shape[1], -1, -1)
+def _trunk_keys(keys_CSD: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout) -> torch.Tensor:
+    return _for_all_blocks(keys_CSD[:, : layout.trunk_len], q_CBPD)
 
 
-def _tail(x_CSD: torch.Tensor, q_1BPD: torch.Tensor, layout: RowLayout) -> torch.Tensor:
+def _trunk_values(
+    values_CXDK: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout
+) -> torch.Tensor:
+    blocks_CXDK = values_CXDK[:, : layout.trunk_len // KEY_BLOCK]
+    return _for_all_blocks(values_of_blocks(blocks_CXDK), q_CBPD)
+
+
+def _for_all_blocks(trunk_CSD: torch.Tensor, q_CBPD: torch.Tensor) -> torch.Tensor:
+    """Return the trunk of keys or values, which all row blocks share, [C, B, S, D]."""
+    return trunk_CSD.float()[:, None].expand(-1, q_CBPD.shape[1], -1, -1)
+
+
+def _tail(tail_CRTD: torch.Tensor, q_1BPD: torch.Tensor) -> torch.Tensor:
     """Return the keys or values after the trunk on the path of each block's row, [1, B, T, D]."""
-    tail_CRTD = x_CSD[:, layout.tail_slots_RT].float()
     blocks = q_1BPD.shape[1] // (tail_CRTD.shape[0] * tail_CRTD.shape[1])
-    shared = tail_CRTD[:, :, None].expand(-1, -1, blocks, -1, -1)
+    shared = tail_CRTD.float()[:, :, None].expand(-1, -1, blocks, -1, -1)
     return shared.reshape(1, -1, *tail_CRTD.shape[2:])
 
 

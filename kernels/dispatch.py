@@ -1,4 +1,4 @@
-"""An op: one formula, one reference, and for some devices a faster implementation."""
+"""An op: one formula, one reference, and for some tensors a faster implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Implementation = Callable[Concatenate[torch.Tensor, P], R]
 
 
 class Op(Generic[P, R]):
-    """A function whose first argument is a tensor, and whose device picks the implementation.
+    """A function whose first argument is a tensor, whose device and dtype pick the implementation.
 
     The reference is the definition: it runs wherever nothing faster was registered, and every
     other implementation is tested against it on odd shapes.
@@ -21,13 +21,19 @@ class Op(Generic[P, R]):
 
     def __init__(self, reference: Implementation[P, R]) -> None:
         self.reference = reference
-        self._by_device: dict[str, Implementation[P, R]] = {}
+        self._faster: dict[tuple[str, torch.dtype], Implementation[P, R]] = {}
         self.__doc__ = reference.__doc__
         self.__name__ = reference.__name__
 
-    def register(self, device_type: str, implementation: Implementation[P, R]) -> None:
-        """Use `implementation` for tensors of a device type ("cpu", "cuda") from now on."""
-        self._by_device[device_type] = implementation
+    def register(
+        self, device_type: str, dtype: torch.dtype, implementation: Implementation[P, R]
+    ) -> None:
+        """Use `implementation` for tensors of a device type ("cpu", "cuda") and dtype."""
+        self._faster[device_type, dtype] = implementation
+
+    def unregister(self, device_type: str, dtype: torch.dtype) -> None:
+        """Use the reference again."""
+        self._faster.pop((device_type, dtype), None)
 
     def __call__(self, x: torch.Tensor, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._by_device.get(x.device.type, self.reference)(x, *args, **kwargs)
+        return self._faster.get((x.device.type, x.dtype), self.reference)(x, *args, **kwargs)

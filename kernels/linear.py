@@ -10,6 +10,9 @@ Legend: R rows, N outputs, K inputs.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 
@@ -39,16 +42,31 @@ def row_blocked_linear(
     return y_RN[:rows]
 
 
-class Linear:
-    """A weight ready for use: the handle that implementations may pack in their own way."""
+class Linear(Protocol):
+    """A linear layer whose weight may be kept in any format."""
+
+    @property
+    def like(self) -> torch.Tensor:
+        """An empty tensor of the dtype and device of the activations."""
+
+    def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
+        """Return y_RN."""
+
+
+class DenseLinear:
+    """A weight and a bias in the dtype of the activations."""
 
     def __init__(self, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> None:
         self.weight_NK = weight_NK
         self.bias_N = bias_N
-        self._wide = _wide_blocks_agree(weight_NK)
+        self.like = weight_NK.new_empty(0)
 
     def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
         return row_blocked_linear(x_RK, self.weight_NK, self.bias_N, self._wide)
+
+    @cached_property
+    def _wide(self) -> bool:
+        return _wide_blocks_agree(self.weight_NK)
 
 
 _agreements: dict[tuple[int, int, torch.dtype, torch.device], bool] = {}

@@ -53,7 +53,7 @@ Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 def philox(seed: int, counter: Words) -> Words:
     """Philox4x32-10. Words are 32-bit values in int64 tensors; the seed has 64 bits."""
-    key0, key1 = seed & _MASK32, seed >> 32
+    key0, key1 = key_of(seed)
     c0, c1, c2, c3 = counter
     for _ in range(_ROUNDS):
         high0, low0 = _multiply(c0, _MULTIPLIERS[0])
@@ -61,6 +61,11 @@ def philox(seed: int, counter: Words) -> Words:
         c0, c1, c2, c3 = high1 ^ c1 ^ key0, low1, high0 ^ c3 ^ key1, low0
         key0, key1 = (key0 + _WEYL[0]) & _MASK32, (key1 + _WEYL[1]) & _MASK32
     return c0, c1, c2, c3
+
+
+def key_of(seed: int) -> tuple[int, int]:
+    """Return the cipher's key, two words of 32 bits."""
+    return seed & _MASK32, seed >> 32
 
 
 def _multiply(word_B: torch.Tensor, multiplier: int) -> tuple[torch.Tensor, torch.Tensor]:

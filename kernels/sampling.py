@@ -116,6 +116,7 @@ def penalized_logits(
     return kept_NV - penalties.frequency * counts_NV - penalties.presence * (counts_NV > 0)
 
 
+@Op
 def log_normalizer(logits_NV: torch.Tensor) -> torch.Tensor:
     """Return log sum exp of every row, [N, 1], summed block after block of the vocabulary.
 
@@ -129,6 +130,7 @@ def log_normalizer(logits_NV: torch.Tensor) -> torch.Tensor:
     return maxima_N1 + block_sums.cumsum(-1)[:, -1:].log()
 
 
+@Op
 def token_logprobs(logits_NV: torch.Tensor, tokens_N: torch.Tensor) -> torch.Tensor:
     """Return log softmax(logits)[token] of every row, [N]."""
     return (logits_NV.gather(-1, tokens_N[:, None]) - log_normalizer(logits_NV))[:, 0]

@@ -29,6 +29,11 @@ def is_chain(parents: Sequence[int]) -> bool:
     return all(parent == node - 1 for node, parent in enumerate(parents))
 
 
+def is_chain_prefix(path: Sequence[int]) -> bool:
+    """Return whether a path without its root is that of the first nodes of a chain."""
+    return all(node == depth for depth, node in enumerate(path, 1))
+
+
 def agreed_path(
     parents: Sequence[int], tokens: Sequence[int], chosen: Sequence[int]
 ) -> tuple[list[int], int]:

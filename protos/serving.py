@@ -156,7 +156,8 @@ def configure_logging(level: str) -> None:
     if not isinstance(getattr(logging, level.upper(), None), int):
         raise ValueError(f"log_level must be debug, info, warning or error, got {level!r}")
     renderer: Any = (
-        structlog.dev.ConsoleRenderer()
+        # Plain tracebacks: richer ones print variables, and prompts with them.
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if sys.stderr.isatty()
         else structlog.processors.JSONRenderer()
     )

@@ -12,24 +12,26 @@ class GetTargetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetTargetResponse(_message.Message):
-    __slots__ = ("model_name", "pairing", "num_layers", "max_context_len", "max_tree_nodes", "weights_dtype", "device", "load")
+    __slots__ = ("model_name", "pairing", "num_layers", "max_context_len", "max_tree_nodes", "weights", "device", "load", "kernels")
     MODEL_NAME_FIELD_NUMBER: _ClassVar[int]
     PAIRING_FIELD_NUMBER: _ClassVar[int]
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     MAX_CONTEXT_LEN_FIELD_NUMBER: _ClassVar[int]
     MAX_TREE_NODES_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTS_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
     model_name: str
     pairing: _speculation_pb2.Pairing
     num_layers: int
     max_context_len: int
     max_tree_nodes: int
-    weights_dtype: str
+    weights: str
     device: str
     load: TargetLoad
-    def __init__(self, model_name: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., num_layers: _Optional[int] = ..., max_context_len: _Optional[int] = ..., max_tree_nodes: _Optional[int] = ..., weights_dtype: _Optional[str] = ..., device: _Optional[str] = ..., load: _Optional[_Union[TargetLoad, _Mapping]] = ...) -> None: ...
+    kernels: str
+    def __init__(self, model_name: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., num_layers: _Optional[int] = ..., max_context_len: _Optional[int] = ..., max_tree_nodes: _Optional[int] = ..., weights: _Optional[str] = ..., device: _Optional[str] = ..., load: _Optional[_Union[TargetLoad, _Mapping]] = ..., kernels: _Optional[str] = ...) -> None: ...
 
 class TargetLoad(_message.Message):
     __slots__ = ("sessions", "queued", "kv_tokens_reserved", "kv_tokens_total", "tap_subscriptions")

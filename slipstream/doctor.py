@@ -93,18 +93,27 @@ def check_row_invariance() -> Finding:
     """A row's product has the same bits wherever it stands in a block of 16."""
     import torch
 
-    from kernels.linear import ROW_BLOCK, Linear
+    from kernels.linear import ROW_BLOCK, DenseLinear
 
     generator = torch.Generator().manual_seed(0)
     different = []
     for dtype in (torch.float32, torch.bfloat16):
-        linear = Linear(torch.randn(576, 1536, generator=generator).to(dtype))
+        linear = DenseLinear(torch.randn(576, 1536, generator=generator).to(dtype))
         x_RK = torch.randn(ROW_BLOCK, 1536, generator=generator).to(dtype)
         order_R = torch.randperm(ROW_BLOCK, generator=generator)
         if not torch.equal(linear(x_RK[order_R]), linear(x_RK)[order_R]):
             different.append(str(dtype))
     detail = f"differs for {', '.join(different)}" if different else "same bits in every row"
     return Finding("row invariance", not different, detail, "try another torch build")
+
+
+def check_kernels() -> Finding:
+    """The native kernels are built, and this CPU can run them."""
+    from kernels.native import select
+
+    kernels = select("auto", num_threads=1)
+    detail = kernels.shortcoming or kernels.name
+    return Finding("kernels", not kernels.shortcoming, detail, "python -m kernels.native")
 
 
 def check_model(model: str) -> Finding:
@@ -133,7 +142,7 @@ def check_target(address: str) -> Finding:
     return Finding(
         "target",
         True,
-        f"{address}: {info.model_name} ({info.weights_dtype}, {info.device}), "
+        f"{address}: {info.model_name} ({info.weights}, {info.device}, {info.kernels} kernels), "
         f"context {info.max_context_len}, taps {list(info.pairing.tap_layers)}, "
         f"{load.sessions} sessions, {load.kv_tokens_reserved} of {load.kv_tokens_total} KV slots",
     )

@@ -9,7 +9,9 @@ from pathlib import Path
 import structlog
 import torch
 
-from kernels.attention import KEY_BLOCK
+from kernels.kv_slots import KEY_BLOCK
+from kernels.native import select
+from kernels.quantized_linear import WEIGHT_FORMATS
 from protos import pairing, serving, target_pb2_grpc, tensors
 from protos.pairing import Pairing
 from target_service.config import TargetConfig
@@ -24,6 +26,8 @@ from target_service.taps import TapHub
 from target_service.weights import Weights, parse_dtype, read_config
 
 log = structlog.get_logger()
+
+WEIGHTS = ("auto", "bf16", "int8", "int4")
 
 
 def tap_layers(config: TargetConfig, num_layers: int) -> tuple[int, ...]:
@@ -53,28 +57,41 @@ def context_len(config: TargetConfig, model: LlamaConfig) -> int:
     return longest
 
 
-def weights_dtype(config: TargetConfig) -> torch.dtype:
-    """Return the one dtype of all weights: some checkpoints keep norms in another."""
+def model_dtype(config: TargetConfig) -> torch.dtype:
+    """Return the one dtype of all that is not quantized: some checkpoints mix them."""
+    if config.weights == "bf16":
+        if config.dtype not in ("auto", "bfloat16"):
+            raise ValueError(f"weights is 'bf16', but dtype is {config.dtype!r}")
+        return torch.bfloat16
     if config.dtype != "auto":
         return parse_dtype(config.dtype)
     return Weights(config.model)["model.embed_tokens.weight"].dtype
 
 
-def load(config: TargetConfig) -> tuple[Llama, TargetFacts]:
-    """Load the model and state the facts about it."""
+def weight_format(config: TargetConfig) -> str:
+    """Return how linear layers keep their weights. Raises ValueError for an unknown setting."""
+    if config.weights not in WEIGHTS:
+        raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {config.weights!r}")
+    return config.weights if config.weights in WEIGHT_FORMATS else "dense"
+
+
+def load(config: TargetConfig, kernels: str) -> tuple[Llama, TargetFacts]:
+    """Load the model and state the facts about it; `kernels` names those in use."""
+    kept_as = weight_format(config)
     raw_config = read_config(config.model)
     model_cfg = model_config(raw_config)
     layers = tap_layers(config, model_cfg.num_layers)
     limit = context_len(config, model_cfg)
-    weights = Weights(config.model, weights_dtype(config))
-    model = build_model(model_cfg, weights, limit + SPARE_SLOTS)
+    weights = Weights(config.model, model_dtype(config))
+    model = build_model(model_cfg, weights, limit + SPARE_SLOTS, kept_as)
     return model, TargetFacts(
         model_name=config.model.resolve().name,
         pairing=_pairing(config.model, model, layers),
         num_layers=model_cfg.num_layers,
         max_context_len=limit,
-        weights_dtype=str(model.dtype).removeprefix("torch."),
+        weights=str(model.dtype).removeprefix("torch.") if kept_as == "dense" else kept_as,
         device=str(model.device),
+        kernels=kernels if model.dtype is torch.bfloat16 else "reference",
     )
 
 
@@ -95,7 +112,10 @@ async def main() -> None:
     serving.configure_logging(config.log_level)
     serving.check_listen_address(config.listen, insecure=config.insecure)
     torch.set_num_threads(config.threads)
-    model, facts = load(config)
+    kernels = select(config.kernels, config.threads)
+    if kernels.shortcoming:
+        log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
+    model, facts = load(config, kernels.name)
     pool = KvPool(model.kv_shape, config.kv_tokens)
     scheduler = Scheduler(chunk_len=config.prefill_chunk, max_sessions=config.max_sessions)
     hub = TapHub(
@@ -107,7 +127,13 @@ async def main() -> None:
     server = serving.new_server()
     servicer = TargetServicer(facts, loop, scheduler, pool, hub)
     target_pb2_grpc.add_TargetServiceServicer_to_server(servicer, server)
-    log.info("loaded", model=facts.model_name, dtype=facts.weights_dtype, threads=config.threads)
+    log.info(
+        "loaded",
+        model=facts.model_name,
+        weights=facts.weights,
+        kernels=facts.kernels,
+        threads=config.threads,
+    )
     await until_one_ends(loop.run(), serving.serve(server, config.listen, "target"))
 
 

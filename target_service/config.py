@@ -25,6 +25,10 @@ class TargetConfig(BaseSettings):
     listen: str = Field("127.0.0.1:50051", description="address to serve gRPC on")
     insecure: bool = Field(False, description="allow an address that other machines can reach")
     dtype: str = Field("auto", description="auto (the checkpoint's), float32, bfloat16 or float16")
+    weights: str = Field(
+        "auto", description="auto (as dtype says), bf16, int8 or int4: converted when loading"
+    )
+    kernels: str = Field("auto", description="auto (native where it can run), native or reference")
     threads: int = Field(os.cpu_count() or 1, ge=1, description="threads for matrix products")
     max_context_len: int = Field(0, ge=0, description="longest session; 0: what the model allows")
     kv_tokens: int = Field(65536, ge=1, description="KV cache for all sessions, in tokens")
@@ -32,7 +36,7 @@ class TargetConfig(BaseSettings):
     tap_layers: str = Field(
         "", description="layers whose inputs are tapped, as in 2,15,27; empty: 2, n/2, n-3"
     )
-    prefill_chunk: int = Field(128, ge=16, description="rows of a prompt computed at once")
+    prefill_chunk: int = Field(64, ge=16, description="rows of a prompt computed at once")
     tap_buffer_mib: int = Field(64, ge=2, description="taps held for a subscriber, in MiB")
     attach_timeout_s: float = Field(
         5.0, gt=0, description="how long a tap subscriber waits for its session to open"

@@ -25,7 +25,7 @@ class DecodeLog:
         self._rounds += 1
         self._tokens += len(verdict.tokens)
         self._accepted += len(verdict.path)
-        self._drafted += len(rows.tree[0]) - 1
+        self._drafted += rows.num_drafts
         if time.monotonic() - self._since >= self._interval_s:
             self.flush(scheduler)
 

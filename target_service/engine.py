@@ -16,7 +16,6 @@ import torch
 
 from kernels import tree
 from kernels.attention import lay_out_rows
-from kernels.linear import padded_rows
 from kernels.sampling import (
     Filters,
     Penalties,
@@ -48,30 +47,32 @@ class Engine:
         self._tap_layers = tuple(tap_layers)
 
     @torch.inference_mode()
-    def step(self, rows: Rows, cache: KvCache) -> Outcome:
-        """Compute the rows; if they carry a tree, accept what agrees and compact the cache."""
+    def step(self, rows: Rows, cache: KvCache, queued_us: int) -> Outcome:
+        """Compute the rows; if they carry a tree, accept what agrees and compact the cache.
+
+        The rows waited for `queued_us` microseconds, which the verdict tells.
+        """
         started = time.perf_counter_ns()
         h_RH, taps_RTH = self._forward(rows, cache)
         if rows.root is None:
-            return Outcome(len(rows.tokens), None, taps_RTH[: len(rows.tokens)])
-        logits_NV = self._model.logits(h_RH[rows.root :])[: len(rows.tokens) - rows.root]
+            return Outcome(len(rows.tokens), None, taps_RTH)
+        logits_NV = self._model.logits(h_RH[rows.root :])
         forwarded = time.perf_counter_ns()
         path, verdict = self._accept(rows, logits_NV)
         cache.compact(rows.prefix_len + rows.root, path)
-        kept = [*range(rows.root + 1), *(rows.root + node for node in path)]
         timings = VerifyTimings(
+            queue_us=queued_us,
             forward_us=(forwarded - started) // 1000,
             accept_us=(time.perf_counter_ns() - forwarded) // 1000,
             rows=len(rows.tokens),
         )
-        return Outcome(len(kept), replace(verdict, timings=timings), taps_RTH[kept])
+        num_kept = rows.root + 1 + len(path)
+        taps_PTH = _kept_rows(taps_RTH, rows.root, path)
+        return Outcome(num_kept, replace(verdict, timings=timings), taps_PTH)
 
     def _forward(self, rows: Rows, cache: KvCache) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the model on rows padded to whole row blocks; the padding's output is rubbish."""
-        padding = padded_rows(len(rows.tokens)) - len(rows.tokens)
-        tokens_R = torch.tensor([*rows.tokens, *[0] * padding], device=self._model.device)
-        parents = _padded_parents(rows.parents, padding)
-        layout = lay_out_rows(rows.prefix_len, parents, self._model.device)
+        tokens_R = torch.tensor(rows.tokens, device=self._model.device)
+        layout = lay_out_rows(rows.prefix_len, rows.parents, self._model.device)
         return self._model.forward(tokens_R, layout, cache, self._tap_layers)
 
     def _accept(self, rows: Rows, logits_NV: torch.Tensor) -> tuple[list[int], Verdict]:
@@ -91,11 +92,12 @@ class Engine:
         )
 
 
-def _padded_parents(parents: tuple[int, ...], padding: int) -> list[int]:
-    """Return the parents with padding rows: a chain stays one, a tree gets more leaves."""
-    if tree.is_chain(parents):
-        return list(range(-1, len(parents) + padding - 1))
-    return [*parents, *[0] * padding]
+def _kept_rows(taps_RTH: torch.Tensor, root: int, path: Sequence[int]) -> torch.Tensor:
+    """Return the taps of the committed rows and of the accepted path; a view for a chain's."""
+    num_kept = root + 1 + len(path)
+    if tree.is_chain_prefix(path):
+        return taps_RTH[:num_kept]
+    return taps_RTH[[*range(root + 1), *(root + node for node in path)]]
 
 
 def choose_tokens(

@@ -1,6 +1,6 @@
 """Keys and values of sessions: a pool that is promised before it is used, and a cache a session.
 
-Legend: L layers, C key-value heads, S slots, R rows, D head size.
+Legend: L layers, C key-value heads, S slots, D head size, B blocks of K slots (see kv_slots).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.attention import KEY_BLOCK
+from kernels import tree
+from kernels.kv_slots import move_slots, new_slots, whole_blocks
 
 
 class KvPoolFullError(Exception):
@@ -31,29 +32,19 @@ class KvCache:
     """One session's keys and values. Slot i holds the token at position i, once it is committed."""
 
     def __init__(self, shape: KvShape, num_slots: int) -> None:
-        sizes = (shape.num_layers, shape.num_kv_heads, num_slots, shape.head_dim)
-        # Zeros, not empty: attention multiplies unseen slots by an exact 0, so they must be finite.
-        self.keys_LCSD = torch.zeros(sizes, dtype=shape.dtype, device=shape.device)
-        self.values_LCSD = torch.zeros(sizes, dtype=shape.dtype, device=shape.device)
+        like = torch.empty(0, dtype=shape.dtype, device=shape.device)
+        outer = (shape.num_layers, shape.num_kv_heads)
+        self.keys_LCSD, self.values_LCBDK = new_slots(outer, num_slots, shape.head_dim, like)
         self.num_slots = num_slots
-
-    def write(self, layer: int, slot: int, k_RCD: torch.Tensor, v_RCD: torch.Tensor) -> None:
-        """Store the rows of a forward in consecutive slots."""
-        rows = slice(slot, slot + k_RCD.shape[0])
-        self.keys_LCSD[layer, :, rows] = k_RCD.transpose(0, 1)
-        self.values_LCSD[layer, :, rows] = v_RCD.transpose(0, 1)
 
     def compact(self, slot: int, path: list[int]) -> None:
         """Move the rows of an accepted path to the slots after `slot`, where the root lies.
 
         Node i lies in slot + i. The nodes of a chain lie where they belong already.
         """
-        if path == list(range(1, len(path) + 1)):
-            return
-        source = torch.tensor(path, device=self.keys_LCSD.device) + slot
-        target = slice(slot + 1, slot + 1 + len(path))
-        self.keys_LCSD[:, :, target] = self.keys_LCSD[:, :, source]
-        self.values_LCSD[:, :, target] = self.values_LCSD[:, :, source]
+        if not tree.is_chain_prefix(path):
+            source = [slot + node for node in path]
+            move_slots(self.keys_LCSD, self.values_LCBDK, source, slot + 1)
 
 
 class KvPool:
@@ -66,7 +57,7 @@ class KvPool:
 
     def open(self, num_tokens: int) -> KvCache:
         """Return a cache for so many tokens. Raises KvPoolFullError if they are not free."""
-        slots = -(-num_tokens // KEY_BLOCK) * KEY_BLOCK
+        slots = whole_blocks(num_tokens)
         if self.num_reserved + slots > self.num_tokens:
             free = self.num_tokens - self.num_reserved
             raise KvPoolFullError(

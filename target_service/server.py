@@ -29,8 +29,9 @@ class TargetFacts:
     pairing: Pairing
     num_layers: int
     max_context_len: int
-    weights_dtype: str
+    weights: str
     device: str
+    kernels: str
 
 
 class TargetServicer(target_pb2_grpc.TargetServiceServicer):
@@ -57,8 +58,9 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
             num_layers=facts.num_layers,
             max_context_len=facts.max_context_len,
             max_tree_nodes=MAX_TREE_NODES,
-            weights_dtype=facts.weights_dtype,
+            weights=facts.weights,
             device=facts.device,
+            kernels=facts.kernels,
             load=self._load(),
         )
 

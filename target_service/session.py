@@ -27,6 +27,11 @@ class Rows:
     root: int | None
 
     @property
+    def num_drafts(self) -> int:
+        """Nodes of the tree without its root."""
+        return 0 if self.root is None else len(self.tokens) - self.root - 1
+
+    @property
     def tree(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Tokens and parents of the tree's rows, counted from its root."""
         assert self.root is not None, "a chunk of a prompt carries no tree"

@@ -39,7 +39,9 @@ class Frame:
 
     def split(self) -> list[Frame]:
         """Return the frame in pieces that fit a message."""
-        rows = max(1, len(self.tokens) * _MAX_FRAME_BYTES // max(self.num_bytes, 1))
+        if self.num_bytes <= _MAX_FRAME_BYTES:
+            return [self]
+        rows = max(1, len(self.tokens) * _MAX_FRAME_BYTES // self.num_bytes)
         return [
             Frame(
                 self.base_len + start,

@@ -40,6 +40,11 @@ def _check_supported(config: Mapping[str, Any]) -> None:
         raise ValueError(f"quantized weights ({method!r}) are not supported; take the plain ones")
 
 
-def build_model(config: LlamaConfig, weights: Weights, max_context_len: int) -> Llama:
-    """Return the model ready to run contexts of up to `max_context_len` tokens."""
-    return Llama(config, weights, max_context_len)
+def build_model(
+    config: LlamaConfig, weights: Weights, max_context_len: int, weight_format: str = "dense"
+) -> Llama:
+    """Return the model ready to run contexts of up to `max_context_len` tokens.
+
+    Raises ValueError for a `weight_format` that is not one of `WEIGHT_FORMATS`.
+    """
+    return Llama(config, weights, max_context_len, weight_format)

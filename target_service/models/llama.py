@@ -4,7 +4,7 @@ Grouped-query attention, tied or own head, biases (Qwen2), q/k norms (Qwen3). Wh
 has is read from its checkpoint: a bias that is there is added. Taps are the residual stream at the
 input of a layer, un-normed.
 
-Legend: R rows, H hidden, A query heads, C key-value heads, D head size, T taps, V vocabulary.
+Legend: R rows, H hidden, D head size, P positions, T taps, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from kernels.attention import RowLayout, position_blocked_attention
-from kernels.elementwise import rms_norm, rotate, silu_mul
+from kernels.attention import RowLayout
+from kernels.decoder import DecoderLayer, DecoderStack, decode_layers
 from kernels.linear import Linear
+from kernels.normed_linear import NormedLinear, normed_linear
+from kernels.quantized_linear import new_linear
 from kernels.rotary import Rope
 from target_service.kv_cache import KvCache, KvShape
 from target_service.weights import Weights
@@ -69,15 +71,23 @@ def _max_context_len(config: Mapping[str, Any]) -> int:
 class Llama:
     """The model. Stateless: tokens, a layout and a cache in, hidden states and taps out."""
 
-    def __init__(self, config: LlamaConfig, weights: Weights, max_context_len: int) -> None:
+    def __init__(
+        self,
+        config: LlamaConfig,
+        weights: Weights,
+        max_context_len: int,
+        weight_format: str = "dense",
+    ) -> None:
         self.config = config
         self._embedding_VH = weights["model.embed_tokens.weight"]
-        self._layers = [_Layer(config, weights, i) for i in range(config.num_layers)]
-        self._norm_H = weights["model.norm.weight"]
+        cos_PD, sin_PD = config.rope.tables(max_context_len, self.dtype)
+        self._stack = DecoderStack(
+            [_layer(config, weights, i, weight_format) for i in range(config.num_layers)],
+            (cos_PD.to(self.device), sin_PD.to(self.device)),
+        )
         head_VH = self._embedding_VH if config.tied_head else weights["lm_head.weight"]
-        self._head = Linear(head_VH)
-        tables = config.rope.tables(max_context_len, self.dtype)
-        self._cos_PD, self._sin_PD = (table.to(self.device) for table in tables)
+        head = new_linear(weight_format, head_VH)
+        self._head = NormedLinear(head, weights["model.norm.weight"], config.rms_norm_eps)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -99,78 +109,34 @@ class Llama:
         self, tokens_R: torch.Tensor, layout: RowLayout, cache: KvCache, tap_layers: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return last hidden states [R, H] and taps [R, T * H] of rows laid out in `cache`."""
-        angles = self._cos_PD[layout.positions_R], self._sin_PD[layout.positions_R]
         h_RH = F.embedding(tokens_R, self._embedding_VH)
-        inputs: dict[int, torch.Tensor] = {}
-        for index, layer in enumerate(self._layers):
-            inputs[index] = h_RH
-            h_RH = layer(h_RH, angles, layout, cache)
-        inputs[len(self._layers)] = h_RH
-        taps = [inputs[layer] for layer in tap_layers]
-        return h_RH, torch.cat(taps, dim=-1) if taps else h_RH[:, :0]
+        slots = cache.keys_LCSD, cache.values_LCBDK
+        return decode_layers(h_RH, self._stack, layout, slots, tap_layers)
 
     def logits(self, h_RH: torch.Tensor) -> torch.Tensor:
         """Return float32 logits of hidden states, [R, V]."""
-        return self._head(rms_norm(h_RH, self._norm_H, self.config.rms_norm_eps)).float()
+        return normed_linear(h_RH, self._head)
 
 
-Angles = tuple[torch.Tensor, torch.Tensor]
+def _layer(config: LlamaConfig, weights: Weights, index: int, weight_format: str) -> DecoderLayer:
+    prefix = f"model.layers.{index}"
 
+    def linear(name: str) -> Linear:
+        weight = weights[f"{prefix}.{name}.weight"]
+        return new_linear(weight_format, weight, weights.get(f"{prefix}.{name}.bias"))
 
-class _Layer:
-    def __init__(self, config: LlamaConfig, weights: Weights, index: int) -> None:
-        prefix = f"model.layers.{index}"
-        self._eps = config.rms_norm_eps
-        self._attention = _Attention(config, weights, index)
-        self._mlp = _Mlp(weights, f"{prefix}.mlp")
-        self._input_norm_H = weights[f"{prefix}.input_layernorm.weight"]
-        self._post_norm_H = weights[f"{prefix}.post_attention_layernorm.weight"]
-
-    def __call__(
-        self, h_RH: torch.Tensor, angles: Angles, layout: RowLayout, cache: KvCache
-    ) -> torch.Tensor:
-        normed_RH = rms_norm(h_RH, self._input_norm_H, self._eps)
-        h_RH = h_RH + self._attention(normed_RH, angles, layout, cache)
-        return h_RH + self._mlp(rms_norm(h_RH, self._post_norm_H, self._eps))
-
-
-class _Attention:
-    def __init__(self, config: LlamaConfig, weights: Weights, index: int) -> None:
-        prefix = f"model.layers.{index}.self_attn"
-        self._index = index
-        self._head_dim = config.head_dim
-        self._eps = config.rms_norm_eps
-        self._q, self._k, self._v, self._o = (
-            _linear(weights, f"{prefix}.{name}_proj") for name in "qkvo"
-        )
-        self._q_norm_D = weights.get(f"{prefix}.q_norm.weight")
-        self._k_norm_D = weights.get(f"{prefix}.k_norm.weight")
-
-    def __call__(
-        self, x_RH: torch.Tensor, angles: Angles, layout: RowLayout, cache: KvCache
-    ) -> torch.Tensor:
-        q_RAD = rotate(self._heads(self._q(x_RH), self._q_norm_D), *angles)
-        k_RCD = rotate(self._heads(self._k(x_RH), self._k_norm_D), *angles)
-        cache.write(self._index, layout.prefix_len, k_RCD, self._heads(self._v(x_RH), None))
-        keys_CSD, values_CSD = cache.keys_LCSD[self._index], cache.values_LCSD[self._index]
-        scale = self._head_dim**-0.5
-        out_RAD = position_blocked_attention(q_RAD, keys_CSD, values_CSD, layout, scale)
-        return self._o(out_RAD.flatten(1))
-
-    def _heads(self, x_RX: torch.Tensor, norm_D: torch.Tensor | None) -> torch.Tensor:
-        x_RAD = x_RX.view(x_RX.shape[0], -1, self._head_dim)
-        return x_RAD if norm_D is None else rms_norm(x_RAD, norm_D, self._eps)
-
-
-class _Mlp:
-    def __init__(self, weights: Weights, prefix: str) -> None:
-        self._gate = _linear(weights, f"{prefix}.gate_proj")
-        self._up = _linear(weights, f"{prefix}.up_proj")
-        self._down = _linear(weights, f"{prefix}.down_proj")
-
-    def __call__(self, x_RH: torch.Tensor) -> torch.Tensor:
-        return self._down(silu_mul(self._gate(x_RH), self._up(x_RH)))
-
-
-def _linear(weights: Weights, name: str) -> Linear:
-    return Linear(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    return DecoderLayer(
+        q=linear("self_attn.q_proj"),
+        k=linear("self_attn.k_proj"),
+        v=linear("self_attn.v_proj"),
+        o=linear("self_attn.o_proj"),
+        gate=linear("mlp.gate_proj"),
+        up=linear("mlp.up_proj"),
+        down=linear("mlp.down_proj"),
+        input_norm_H=weights[f"{prefix}.input_layernorm.weight"],
+        post_norm_H=weights[f"{prefix}.post_attention_layernorm.weight"],
+        q_norm_D=weights.get(f"{prefix}.self_attn.q_norm.weight"),
+        k_norm_D=weights.get(f"{prefix}.self_attn.k_norm.weight"),
+        head_dim=config.head_dim,
+        eps=config.rms_norm_eps,
+    )

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import attention, tree
-from kernels.attention import KEY_BLOCK, lay_out_rows, position_blocked_attention
-from kernels.linear import padded_rows
+from kernels.attention import lay_out_rows, position_blocked_attention
+from kernels.kv_slots import KEY_BLOCK, new_slots, write_rows
+from kernels.linear import ROW_BLOCK
+from tests.kernels.implementations import natively
 
 CPU = torch.device("cpu")
 # Where a block of keys begins and ends, and one beside it.
@@ -22,7 +24,15 @@ PREFIXES = [0, 1, 63, 64, 65, 127, 128, 200]
 # Key-value heads, queries of each and head size, as models have them (and a few that none has).
 SHAPES = [(3, 1, 64), (2, 2, 33), (3, 3, 64), (4, 8, 80), (1, 20, 128), (1, 32, 16)]
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
-every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+every_kernel = pytest.mark.parametrize(
+    ("kernels", "dtype"),
+    [
+        ("reference", torch.float32),
+        *((name, torch.bfloat16) for name in ("reference", "avx512", "amx")),
+    ],
+    indirect=["kernels"],
+    ids=str,
+)
 seeds = st.integers(0, 2**32)
 garbage = st.sampled_from([0.0, 7.0, -1e30, 3e38])
 
@@ -45,6 +55,9 @@ class Rows:
         mine, others = (self.q, self.k, self.v), (other.q, other.k, other.v)
         return Rows(*(torch.cat(pair) for pair in zip(mine, others, strict=True)))
 
+    def of_positive_values(self):
+        return Rows(self.q, self.k, self.v.abs())
+
 
 def random_rows(rows, shape, seed, dtype=torch.float32):
     """Rows whose softmax is neither flat nor of one key."""
@@ -59,9 +72,9 @@ def chain(rows):
     return list(range(-1, rows - 1))
 
 
-def attend(past, rows, parents, *, fill=7.0, padding_seed=0, more_blocks=0):
+def attend(past, rows, parents, *, fill=7.0, padding_seed=0, more_blocks=0, row_block=ROW_BLOCK):
     """Return the output of rows whose predecessors lie in the cache. All else there is `fill`."""
-    padding = padded_rows(len(rows)) - len(rows) + 16 * more_blocks
+    padding = -len(rows) % row_block + 16 * more_blocks
     in_chain = tree.is_chain(parents)
     parents = chain(len(rows) + padding) if in_chain else [*parents, *[0] * padding]
     key_heads, head_dim = rows.k.shape[1:]
@@ -69,12 +82,12 @@ def attend(past, rows, parents, *, fill=7.0, padding_seed=0, more_blocks=0):
     padded = rows.then(random_rows(padding, shape, padding_seed, rows.q.dtype))
     written = past.then(padded)
     slots = (len(written) // KEY_BLOCK + 1 + more_blocks) * KEY_BLOCK
-    keys_CSD = torch.full((key_heads, slots, head_dim), fill, dtype=rows.q.dtype)
-    values_CSD = keys_CSD.clone()
-    keys_CSD[:, : len(written)] = written.k.transpose(0, 1)
-    values_CSD[:, : len(written)] = written.v.transpose(0, 1)
+    keys_CSD, values_CXDK = (
+        part.fill_(fill) for part in new_slots([key_heads], slots, head_dim, rows.q)
+    )
+    write_rows(keys_CSD, values_CXDK, 0, written.k, written.v)
     layout = lay_out_rows(len(past), parents, CPU)
-    out = position_blocked_attention(padded.q, keys_CSD, values_CSD, layout, head_dim**-0.5)
+    out = position_blocked_attention(padded.q, keys_CSD, values_CXDK, layout, head_dim**-0.5)
     return out[: len(rows)]
 
 
@@ -110,20 +123,26 @@ def parent_lists(draw, max_nodes=40):
 BUSH = [-1, 0, 0, 0, 1, 1, 2, 4, 4, 7, 7, 3, 11, 12, 13, 14, 15, 16, 16]
 
 
-@every_shape
-@every_dtype
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 3, 256), (1, 1, 1)], ids=str)
+@every_kernel
 @pytest.mark.parametrize("parents", [chain(1), chain(19), BUSH], ids=["one", "chain", "tree"])
-def test_it_is_softmax_attention(shape, dtype, parents):
+def test_it_is_softmax_attention(kernels, shape, dtype, parents):
     for prefix_len in PREFIXES:
         text = random_rows(prefix_len + len(parents), shape, seed=1, dtype=dtype)
         past, rows = text[:prefix_len], text[prefix_len:]
-        out_RAD, rounding = attend(past, rows, parents).double(), torch.finfo(dtype).eps
-        torch.testing.assert_close(out_RAD, exact(past, rows, parents), rtol=rounding, atol=1e-5)
+        out_RAD, exact_RAD = attend(past, rows, parents).double(), exact(past, rows, parents)
+        rounding = torch.finfo(dtype).eps
+        bound_RAD = rounding * exact_RAD.abs() + 1e-5
+        if kernels != "reference":
+            # Natively weights are rounded to the nearest bfloat16 before they meet the values.
+            sizes_RAD = exact(past.of_positive_values(), rows.of_positive_values(), parents)
+            bound_RAD += rounding / 2 * sizes_RAD
+        assert torch.all((out_RAD - exact_RAD).abs() <= bound_RAD)
 
 
 @every_shape
-@every_dtype
-def test_a_chunk_gives_the_bits_of_a_row_after_another(shape, dtype):
+@every_kernel
+def test_a_chunk_gives_the_bits_of_a_row_after_another(kernels, shape, dtype):
     picked = [0, 1, 15, 16, 31, 62, 63, 64, 69]
     for prefix_len in PREFIXES:
         text = random_rows(prefix_len + 70, shape, seed=2, dtype=dtype)
@@ -133,10 +152,10 @@ def test_a_chunk_gives_the_bits_of_a_row_after_another(shape, dtype):
 
 
 @every_shape
-@every_dtype
+@every_kernel
 @settings(max_examples=10)
 @given(length=st.integers(2, 150), data=st.data(), seed=seeds)
-def test_a_text_has_the_same_bits_cut_into_any_chunks(shape, dtype, length, data, seed):
+def test_a_text_has_the_same_bits_cut_into_any_chunks(kernels, shape, dtype, length, data, seed):
     text = random_rows(length, shape, seed, dtype)
     cuts = sorted(data.draw(st.sets(st.integers(1, length - 1), max_size=4)))
     ends = zip([0, *cuts], [*cuts, length], strict=True)
@@ -145,11 +164,11 @@ def test_a_text_has_the_same_bits_cut_into_any_chunks(shape, dtype, length, data
 
 
 @every_shape
-@every_dtype
+@every_kernel
 @settings(max_examples=20)
 @given(prefix_len=st.sampled_from(PREFIXES), parents=parent_lists(), seed=seeds, data=st.data())
 def test_a_node_of_any_tree_has_the_bits_of_its_path_decoded_plainly(
-    shape, dtype, prefix_len, parents, seed, data
+    kernels, shape, dtype, prefix_len, parents, seed, data
 ):
     text = random_rows(prefix_len + len(parents), shape, seed, dtype)
     past, nodes = text[:prefix_len], text[prefix_len:]
@@ -160,6 +179,7 @@ def test_a_node_of_any_tree_has_the_bits_of_its_path_decoded_plainly(
 
 
 @every_shape
+@every_kernel
 @settings(max_examples=15)
 @given(
     prefix_len=st.sampled_from(PREFIXES),
@@ -169,29 +189,52 @@ def test_a_node_of_any_tree_has_the_bits_of_its_path_decoded_plainly(
     more_blocks=st.integers(0, 3),
 )
 def test_a_row_does_not_feel_padding_nor_what_lies_beyond_in_the_cache(
-    shape, prefix_len, parents, seed, fill, more_blocks
+    kernels, shape, dtype, prefix_len, parents, seed, fill, more_blocks
 ):
-    text = random_rows(prefix_len + len(parents), shape, seed)
+    text = random_rows(prefix_len + len(parents), shape, seed, dtype)
     past, rows = text[:prefix_len], text[prefix_len:]
     other = attend(past, rows, parents, fill=fill, padding_seed=seed + 1, more_blocks=more_blocks)
     assert torch.equal(other, attend(past, rows, parents))
 
 
 @pytest.mark.parametrize("shape", [(3, 3, 64), (1, 20, 128)], ids=str)
-def test_two_threads_keep_the_law(shape, two_threads):
-    text = random_rows(65 + len(BUSH), shape, seed=3)
+@every_kernel
+def test_two_threads_keep_the_law(kernels, shape, dtype, two_threads):
+    text = random_rows(65 + len(BUSH), shape, seed=3, dtype=dtype)
     path = list(tree.paths(BUSH)[-1])
     in_tree = attend(text[:65], text[65:], BUSH)[path]
     assert torch.equal(in_tree, alone(text[:65], text[65:][path]))
 
 
-def test_a_path_longer_than_a_block_keeps_the_law():
+@every_kernel
+def test_a_path_longer_than_a_block_keeps_the_law(kernels, dtype):
     parents = [*chain(140), 3, 140, 139, 70]
-    text = random_rows(50 + len(parents), (3, 3, 64), seed=4)
+    text = random_rows(50 + len(parents), (3, 3, 64), seed=4, dtype=dtype)
     in_tree = attend(text[:50], text[50:], parents)
     for path in tree.paths(parents)[-4:]:
         as_chain = attend(text[:50], text[50:][list(path)], chain(len(path)))
         assert torch.equal(in_tree[list(path)], as_chain)
+
+
+@every_shape
+@natively
+@pytest.mark.parametrize("parents", [chain(1), chain(19), BUSH], ids=["one", "chain", "tree"])
+def test_natively_rows_need_not_fill_row_blocks(kernels, shape, parents):
+    text = random_rows(70 + len(parents), shape, seed=7, dtype=torch.bfloat16)
+    unpadded = attend(text[:70], text[70:], parents, row_block=1)
+    assert torch.equal(unpadded, attend(text[:70], text[70:], parents))
+
+
+@every_kernel
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
+def test_a_row_feels_all_that_it_sees_and_nothing_else(kernels, dtype, seen):
+    """Node 11 lies behind 3 and the root; the text before them ends at 70."""
+    text = random_rows(70 + len(BUSH), (3, 3, 64), seed=8, dtype=dtype)
+    before = attend(text[:70], text[70:], BUSH)[11]
+    for place in [0, 63, 64, 69, 70, 73, 81] if seen else [71, 72, 74, 80, 82, 88]:
+        other = Rows(text.q, text.k.clone(), text.v)
+        other.k[place] *= -1
+        assert torch.equal(attend(other[:70], other[70:], BUSH)[11], before) is not seen
 
 
 def from_the_last_block(out_CBPD, weights_CBPS, v_CBSD):

@@ -16,19 +16,28 @@ def tripled(x, *, plus=0):
 
 def test_the_reference_runs_where_nothing_was_registered():
     op = Op(doubled)
-    op.register("meta", tripled)
+    op.register("meta", torch.int64, tripled)
     assert op(torch.tensor(3), plus=1) == 7
 
 
-def test_the_device_of_the_first_argument_picks():
+def test_device_and_dtype_of_the_first_argument_pick():
     op = Op(doubled)
-    op.register("cpu", tripled)
+    op.register("cpu", torch.int64, tripled)
     assert op(torch.tensor(3), plus=1) == 10
+    assert op(torch.tensor(3.0), plus=1) == 7
+
+
+def test_what_was_registered_can_be_taken_back():
+    op = Op(doubled)
+    op.register("cpu", torch.int64, tripled)
+    op.unregister("cpu", torch.int64)
+    op.unregister("cpu", torch.float32)
+    assert op(torch.tensor(3)) == 6
 
 
 def test_the_reference_stays_at_hand():
     op = Op(doubled)
-    op.register("cpu", tripled)
+    op.register("cpu", torch.int64, tripled)
     assert op.reference(torch.tensor(3)) == 6
 
 

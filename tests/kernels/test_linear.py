@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import linear
-from kernels.linear import ROW_BLOCK, Linear, padded_rows, row_blocked_linear
+from kernels.linear import ROW_BLOCK, DenseLinear, padded_rows, row_blocked_linear
 
 SHAPES = [(1, 1), (7, 4097), (48, 64), (257, 33), (576, 1728), (1536, 576)]
 DTYPES = [torch.float32, torch.bfloat16]
@@ -32,7 +32,7 @@ def normal(*shape, seed, dtype=torch.float32):
 def layer(shape, dtype, bias):
     outputs, inputs = shape
     bias_N = normal(outputs, seed=2, dtype=dtype) if bias else None
-    return Linear(normal(outputs, inputs, seed=1, dtype=dtype), bias_N)
+    return DenseLinear(normal(outputs, inputs, seed=1, dtype=dtype), bias_N)
 
 
 @every_shape
@@ -129,7 +129,8 @@ def test_wide_blocks_are_used_only_where_they_give_the_bits_of_narrow_ones(monke
     library = FickleLibrary()
     monkeypatch.setattr(linear, "F", library)
     monkeypatch.setattr(linear, "_agreements", {})
-    apply = Linear(normal(48, 64, seed=1))
+    apply = DenseLinear(normal(48, 64, seed=1))
+    apply(normal(16, 64, seed=5))  # The first product looks for wide blocks.
     library.row_counts.clear()
     apply(normal(70, 64, seed=5))
     assert library.row_counts == [ROW_BLOCK] * 5

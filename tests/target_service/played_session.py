@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from kernels.attention import lay_out_rows
-from kernels.linear import ROW_BLOCK
 from protos.messages import DraftTree, SamplingParams, TopLogprobs
 from target_service.engine import Engine, Outcome
 from target_service.kv_cache import KvCache
@@ -29,13 +28,11 @@ def forward_chain(
     model: Llama, token_ids: Sequence[int], tap_layers: Sequence[int] = ()
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return float32 logits and taps of every token of a sequence, computed in one forward."""
-    padding = -len(token_ids) % ROW_BLOCK
-    layout = lay_out_rows(0, range(-1, len(token_ids) + padding - 1), model.device)
-    tokens_R = torch.tensor([*token_ids, *[0] * padding])
+    layout = lay_out_rows(0, range(-1, len(token_ids) - 1), model.device)
     with torch.inference_mode():
         cache = KvCache(model.kv_shape, CACHE_SLOTS)
-        h_RH, taps_RX = model.forward(tokens_R, layout, cache, tap_layers)
-        return model.logits(h_RH)[: len(token_ids)], taps_RX[: len(token_ids)]
+        h_RH, taps_RX = model.forward(torch.tensor(token_ids), layout, cache, tap_layers)
+        return model.logits(h_RH), taps_RX
 
 
 @dataclass
@@ -111,7 +108,7 @@ class PlayedSession:
         return self.told
 
     def _step(self, rows: Rows) -> Outcome:
-        outcome = self.engine.step(rows, self.cache)
+        outcome = self.engine.step(rows, self.cache, 0)
         self.told.add(outcome)
         return outcome
 

@@ -75,7 +75,7 @@ class ServedTarget:
             self.pairing, max_bytes=self.tap_buffer, attach_timeout_s=self.attach_timeout_s
         )
         self.loop = StepLoop(self.engine, self.scheduler, self.pool, self.hub)
-        facts = TargetFacts("tiny", self.pairing, 4, MAX_CONTEXT_LEN, "float32", "cpu")
+        facts = TargetFacts("tiny", self.pairing, 4, MAX_CONTEXT_LEN, "float32", "cpu", "reference")
         self.servicer = TargetServicer(facts, self.loop, self.scheduler, self.pool, self.hub)
 
     def open(self, *messages: pb.DecodeRequest) -> "ClientSession":

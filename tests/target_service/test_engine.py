@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import target_service.engine as engine_module
+from kernels.kv_slots import values_of_blocks
 from kernels.noise import gumbel
 from protos.messages import SamplingParams
 from target_service.kv_cache import KvCache
@@ -128,8 +129,8 @@ class TestTheLawCanFail:
     def test_taps_of_rejected_rows(self, models, plain, monkeypatch):
         step = engine_module.Engine.step
 
-        def swapped(self, rows, cache):
-            outcome = step(self, rows, cache)
+        def swapped(self, rows, cache, queued_us):
+            outcome = step(self, rows, cache, queued_us)
             return engine_module.replace(outcome, taps_PTH=outcome.taps_PTH.flip(0))
 
         monkeypatch.setattr(engine_module.Engine, "step", swapped)
@@ -271,4 +272,6 @@ def assert_same_rows(a: PlayedSession, b: PlayedSession) -> None:
     rows = a.session.cached_len
     assert rows == b.session.cached_len
     assert torch.equal(a.cache.keys_LCSD[:, :, :rows], b.cache.keys_LCSD[:, :, :rows])
-    assert torch.equal(a.cache.values_LCSD[:, :, :rows], b.cache.values_LCSD[:, :, :rows])
+    for values_CBDK, others_CBDK in zip(a.cache.values_LCBDK, b.cache.values_LCBDK, strict=True):
+        written = (values_of_blocks(part)[:, :rows] for part in (values_CBDK, others_CBDK))
+        assert torch.equal(*written)

@@ -51,7 +51,7 @@ def test_rows_count_tokens_not_padding(models):
 
 def test_a_chunk_of_a_prompt_has_no_verdict(models):
     session = play(models["float32"], "greedy", 17, chunk_len=10)
-    outcome = session.engine.step(session.session.next_rows(10), session.cache)
+    outcome = session.engine.step(session.session.next_rows(10), session.cache, 7)
     assert (outcome.verdict, outcome.num_rows, len(outcome.taps_PTH)) == (None, 10, 10)
 
 

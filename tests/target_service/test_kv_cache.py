@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.kv_slots import values_of_blocks, write_rows
 from target_service.kv_cache import KvCache, KvPool, KvPoolFullError, KvShape
 
 SHAPE = KvShape(
@@ -17,12 +18,16 @@ def numbered_rows(first: int, rows: int) -> torch.Tensor:
     return torch.arange(first, first + rows).float()[:, None, None].expand(rows, 3, 4)
 
 
+def write(cache: KvCache, layer: int, slot: int, k: torch.Tensor, v: torch.Tensor) -> None:
+    write_rows(cache.keys_LCSD[layer], cache.values_LCBDK[layer], slot, k, v)
+
+
 def filled(num_slots: int) -> KvCache:
     """Return a cache whose slot i holds i as a key and -i as a value."""
     cache = KvCache(SHAPE, num_slots)
     for layer in range(SHAPE.num_layers):
         rows = numbered_rows(0, num_slots)
-        cache.write(layer, 0, rows, -rows)
+        write(cache, layer, 0, rows, -rows)
     return cache
 
 
@@ -30,7 +35,8 @@ def rows_of(cache: KvCache) -> list[int]:
     """Return the row each slot holds, if all layers, heads and values agree."""
     numbers = cache.keys_LCSD[0, 0, :, 0]
     assert torch.equal(cache.keys_LCSD, numbers[:, None].expand_as(cache.keys_LCSD))
-    assert torch.equal(cache.values_LCSD, -cache.keys_LCSD)
+    for keys_CSD, values_CBDK in zip(cache.keys_LCSD, cache.values_LCBDK, strict=True):
+        assert torch.equal(values_of_blocks(values_CBDK), -keys_CSD)
     return [int(number) for number in numbers]
 
 
@@ -38,24 +44,24 @@ def rows_of(cache: KvCache) -> list[int]:
 def test_an_accepted_path_ends_up_behind_the_root_and_nothing_before_it_moves(slot, data):
     nodes = data.draw(st.integers(0, 12))
     path = sorted(data.draw(st.sets(st.integers(1, max(nodes, 1)), max_size=nodes)))
-    cache = filled(24)
+    cache = filled(64)
     cache.compact(slot, path)
     expected = [*range(slot + 1), *(slot + node for node in path)]
     assert rows_of(cache)[: len(expected)] == expected
 
 
 def test_rows_are_written_to_their_layer_and_slots_only():
-    cache = KvCache(SHAPE, 8)
-    cache.write(1, 5, numbered_rows(7, 2), numbered_rows(7, 2))
+    cache = KvCache(SHAPE, 64)
+    write(cache, 1, 5, numbered_rows(7, 2), numbered_rows(7, 2))
     assert not cache.keys_LCSD[0].any()
-    assert cache.keys_LCSD[1, :, :, 0].tolist() == [[0, 0, 0, 0, 0, 7, 8, 0]] * 3
+    assert cache.keys_LCSD[1, :, :, 0].tolist() == [[0, 0, 0, 0, 0, 7, 8, *[0] * 57]] * 3
 
 
 def test_a_fresh_cache_is_finite():
     """Attention multiplies slots nobody may see by zero: NaN would stay NaN."""
     cache = KvCache(SHAPE, 64)
     assert not cache.keys_LCSD.any()
-    assert not cache.values_LCSD.any()
+    assert not cache.values_LCBDK.any()
 
 
 @settings(max_examples=50)
@@ -83,7 +89,7 @@ def test_the_pool_counts_what_is_open_whatever_is_opened_refused_and_closed(requ
 def test_caches_of_a_pool_share_nothing():
     pool = KvPool(SHAPE, 256)
     one, other = pool.open(64), pool.open(64)
-    one.write(0, 0, numbered_rows(1, 64), numbered_rows(1, 64))
+    write(one, 0, 0, numbered_rows(1, 64), numbered_rows(1, 64))
     assert not other.keys_LCSD.any()
 
 

@@ -60,7 +60,7 @@ def refused(monkeypatch, tiny_dir) -> Iterator:
         (["--tap-layers", "1,5"], "tap_layers must be in [0, 4], got '5'"),
         (["--tap-layers", "1,,2"], "tap_layers must be in [0, 4], got ''"),
         (["--max-context-len", "2049"], "max_context_len is 2049, the model allows 2048"),
-        (["--kv-tokens", "128"], "kv_tokens is 128, which holds sessions of 48 tokens"),
+        (["--kv-tokens", "128"], "kv_tokens is 128, which holds sessions of 64 tokens"),
         (["--log-level", "loud"], "log_level must be debug, info, warning or error, got 'loud'"),
         (["--listen", "0.0.0.0:0"], "'0.0.0.0:0' is not loopback"),
         (["--listen", "127.0.0.1:65536"], "a port in [0, 65535]"),
@@ -70,7 +70,7 @@ def refused(monkeypatch, tiny_dir) -> Iterator:
 )
 def test_a_wrong_setting_is_named_in_one_line(refused, flags, named, request):
     if flags[0] == "--kv-tokens" and flags[1].isdigit():
-        flags = [*flags, "--max-context-len", "49"]
+        flags = [*flags, "--max-context-len", "65"]
     said = refused(*flags)
     assert said.startswith("error: ")
     assert named in said
@@ -91,12 +91,14 @@ def test_a_model_that_cannot_be_computed_is_an_error(refused, tmp_path):
 
 class TestLoading:
     def facts(self, tiny_dir: Path, **settings: object):
-        return load(TargetConfig(model=tiny_dir, **settings))[1]
+        return load(TargetConfig(model=tiny_dir, **settings), "native (amx)")[1]
 
     def test_facts_are_those_of_the_directory(self, tiny_dir):
         facts = self.facts(tiny_dir)
         assert (facts.model_name, facts.num_layers) == (tiny_dir.name, 4)
-        assert (facts.weights_dtype, facts.device) == ("float32", "cpu")
+        assert (facts.weights, facts.device) == ("float32", "cpu")
+        # Whatever could be had: the native kernels serve bfloat16 alone.
+        assert facts.kernels == "reference"
         assert facts.pairing.hidden_size == 64
         assert facts.pairing.vocab_size == 259
         assert facts.pairing.target_fingerprint
@@ -120,8 +122,8 @@ class TestLoading:
         [
             ({}, 2048),
             ({"max_context_len": 100}, 100),
-            ({"kv_tokens": 1024}, 1024 - 80),
-            ({"kv_tokens": 1000}, 960 - 80),
+            ({"kv_tokens": 1024}, 1024 - 64),
+            ({"kv_tokens": 1000}, 960 - 64),
         ],
     )
     def test_the_longest_session_is_one_that_the_cache_holds(self, tiny_dir, settings, longest):
@@ -130,8 +132,25 @@ class TestLoading:
 
     def test_another_dtype_changes_weights_and_taps(self, tiny_dir):
         facts = self.facts(tiny_dir, dtype="bfloat16")
-        assert facts.weights_dtype == "bfloat16"
+        assert (facts.weights, facts.kernels) == ("bfloat16", "native (amx)")
         assert facts.pairing.tap_dtype == 2
+
+    @pytest.mark.parametrize("weights", ["int8", "int4"])
+    def test_quantized_weights_leave_the_taps_as_they_are(self, tiny_dir, weights):
+        facts = self.facts(tiny_dir, weights=weights)
+        assert (facts.weights, facts.pairing.tap_dtype) == (
+            weights,
+            self.facts(tiny_dir).pairing.tap_dtype,
+        )
+
+    def test_bf16_is_a_dtype(self, tiny_dir):
+        assert self.facts(tiny_dir, weights="bf16").weights == "bfloat16"
+        with pytest.raises(ValueError, match="weights is 'bf16', but dtype is 'float32'"):
+            self.facts(tiny_dir, weights="bf16", dtype="float32")
+
+    def test_unknown_weights_are_refused_by_name(self, tiny_dir):
+        with pytest.raises(ValueError, match="one of auto, bf16, int8, int4, got 'int3'"):
+            self.facts(tiny_dir, weights="int3")
 
 
 class Service:
@@ -229,13 +248,13 @@ def test_a_checkpoint_of_two_dtypes_is_served_in_one(tmp_path):
     tensors = load_file(path / "model.safetensors")
     norms = {name: t.float() for name, t in tensors.items() if "norm" in name}
     save_file(tensors | norms, path / "model.safetensors")
-    model, facts = load(TargetConfig(model=path, kv_tokens=4096))
+    model, facts = load(TargetConfig(model=path, kv_tokens=4096), "reference")
     cache = KvPool(model.kv_shape, 4096).open(64)
     session = Session("s", [1, 2, 3], SamplingParams(temperature=0), 4, model.config.vocab_size)
 
-    outcome = Engine(model, facts.pairing.tap_layers).step(session.next_rows(16), cache)
+    outcome = Engine(model, facts.pairing.tap_layers).step(session.next_rows(16), cache, 0)
 
     assert norms
-    assert facts.weights_dtype == "bfloat16"
+    assert facts.weights == "bfloat16"
     assert outcome.taps_PTH.dtype == torch.bfloat16
     assert outcome.verdict is not None

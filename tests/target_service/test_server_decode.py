@@ -27,7 +27,7 @@ PROMPT = list(range(40, 80))
 async def test_get_target_tells_the_facts_and_the_load(target, tiny):
     session = await target.open(open_request()).begin()
     told = await target.stub.GetTarget(pb.GetTargetRequest())
-    assert (told.model_name, told.weights_dtype, told.device) == ("tiny", "float32", "cpu")
+    assert (told.model_name, told.weights, told.device) == ("tiny", "float32", "cpu")
     assert (told.num_layers, told.max_context_len, told.max_tree_nodes) == (4, 300, 64)
     assert told.pairing == target.pairing.to_proto()
     assert told.load == pb.TargetLoad(
@@ -79,10 +79,10 @@ async def test_a_step_that_fails_is_told_to_its_session_only(target, monkeypatch
     bad = await target.open(open_request(session_id="bad")).begin()
     step = target.engine.step
 
-    def failing(rows, cache):
+    def failing(rows, cache, queued_us):
         if rows.session.session_id == "bad":
             raise RuntimeError("out of memory")
-        return step(rows, cache)
+        return step(rows, cache, queued_us)
 
     monkeypatch.setattr(target.engine, "step", failing)
     await bad.send()
@@ -108,7 +108,7 @@ class TestLimits:
         ("limits", "message"),
         [
             ({"max_sessions": 1}, "1 of 1 sessions are open"),
-            ({"kv_tokens": 192}, "192 KV slots are needed, 0 of 192 are free"),
+            ({"kv_tokens": 128}, "128 KV slots are needed, 0 of 128 are free"),
         ],
     )
     async def test_a_full_target_says_when_to_come_back(self, tiny, limits, message):

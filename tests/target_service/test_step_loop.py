@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protos.messages import DraftTree, SamplingParams, Verdict
+from protos.messages import DraftTree, SamplingParams, Verdict, VerifyTimings
 from protos.pairing import Pairing
 from target_service.engine import Outcome
 from target_service.kv_cache import KvPool, KvPoolFullError, KvShape
@@ -35,7 +35,7 @@ class ScriptedEngine:
         self.broken: set[str] = set()
         self.steps: list[tuple[str, int]] = []
 
-    def step(self, rows, cache) -> Outcome:
+    def step(self, rows, cache, queued_us) -> Outcome:
         self.steps.append((rows.session.session_id, len(rows.tokens)))
         self.started.set()
         assert self.gate.wait(30)
@@ -43,7 +43,8 @@ class ScriptedEngine:
             raise RuntimeError("out of memory")
         if rows.root is None:
             return Outcome(len(rows.tokens), None, torch.zeros(len(rows.tokens), 3))
-        verdict = Verdict(rows.session.committed_len, (), (BONUS,), (0.0,))
+        timings = VerifyTimings(queue_us=queued_us)
+        verdict = Verdict(rows.session.committed_len, (), (BONUS,), (0.0,), timings=timings)
         return Outcome(rows.root + 1, verdict, torch.zeros(rows.root + 1, 3))
 
 
@@ -71,8 +72,7 @@ class Target:
 
     async def idle(self) -> None:
         self.engine.gate.set()
-        running = self.loop._live.values()
-        await until(lambda: not self.scheduler.num_ready and not any(v.running for v in running))
+        await until(lambda: not self.scheduler.num_ready and self.loop._running is None)
 
     async def empty(self) -> None:
         """Wait until everything is given back."""

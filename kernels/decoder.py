@@ -1,0 +1,128 @@
+"""Decoder layers: attention and a gated feed-forward layer, each added to the residual stream.
+
+    x = norm(h)                                     or given from outside, for a layer without one
+    h = h + o(attention(rotate(q x), rotate(k x), v x))
+    h = h + down(silu(gate x) up x),  x = norm(h)
+
+That is Llama's layer with everything its relatives add: biases where the linear layers have them
+(Qwen2), norms on queries and keys (Qwen3). An EAGLE-3 drafter is one such layer whose x is made of
+two vectors.
+
+Legend: R rows, H hidden, X inputs of q, k and v, A query heads, C key-value heads, D head size,
+L layers, P positions, S slots, B blocks of K slots (see kv_slots), T taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from kernels.attention import RowLayout, position_blocked_attention
+from kernels.dispatch import Op
+from kernels.elementwise import rms_norm, rotate, silu_mul
+from kernels.kv_slots import write_rows
+from kernels.linear import Linear, padded_rows
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class DecoderLayer:
+    """A layer's weights. `input_norm_H` is None if the input of attention is given from outside."""
+
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    gate: Linear
+    up: Linear
+    down: Linear
+    post_norm_H: torch.Tensor
+    head_dim: int
+    eps: float
+    input_norm_H: torch.Tensor | None = None
+    q_norm_D: torch.Tensor | None = None
+    k_norm_D: torch.Tensor | None = None
+
+
+class DecoderStack:
+    """Layers of one shape, and cos and sin of every position, [P, D] each."""
+
+    def __init__(self, layers: Sequence[DecoderLayer], angles: Angles) -> None:
+        self.layers = tuple(layers)
+        self.angles = angles
+        self.packed = pack_layers(layers[0].post_norm_H, self.layers)
+
+
+@Op
+def pack_layers(like: torch.Tensor, layers: Sequence[DecoderLayer]) -> Any:
+    """What an implementation keeps of layers whose activations are `like` this. Here nothing."""
+    del like, layers
+
+
+@Op
+def decode_layers(
+    h_RH: torch.Tensor,
+    stack: DecoderStack,
+    layout: RowLayout,
+    cache: tuple[torch.Tensor, torch.Tensor],
+    tap_layers: Sequence[int] = (),
+    x_RX: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return h after all layers, [R, H], and the inputs of `tap_layers` side by side, [R, T * H].
+
+    `cache` are the keys [L, C, S, D] and values [L, C, B, D, K] of one session, to which the rows
+    are added as `layout` says. `x_RX` is the input of attention in a layer without an input norm.
+    """
+    rows, layout = len(h_RH), layout.padded()
+    cos_RD, sin_RD = (table[layout.positions_R + layout.first_position] for table in stack.angles)
+    h_RH, given_RX = _padded(h_RH), None if x_RX is None else _padded(x_RX)
+    inputs: dict[int, torch.Tensor] = {}
+    for index, layer in enumerate(stack.layers):
+        inputs[index] = h_RH
+        normed_RX = _input(h_RH, layer, given_RX)
+        q_RAD, k_RCD, v_RCD = _heads(normed_RX, layer, (cos_RD, sin_RD))
+        keys_CSD, values_CBDK = (part[index] for part in cache)
+        write_rows(keys_CSD, values_CBDK, layout.prefix_len, k_RCD[:rows], v_RCD[:rows])
+        scale = layer.head_dim**-0.5
+        out_RAD = position_blocked_attention(q_RAD, keys_CSD, values_CBDK, layout, scale)
+        h_RH = h_RH + layer.o(out_RAD.flatten(1))
+        h_RH = h_RH + _mlp(rms_norm(h_RH, layer.post_norm_H, layer.eps), layer)
+    inputs[len(stack.layers)] = h_RH
+    taps = [inputs[layer][:rows] for layer in tap_layers]
+    return h_RH[:rows], torch.cat(taps, dim=-1) if taps else h_RH[:rows, :0]
+
+
+def _input(h_RH: torch.Tensor, layer: DecoderLayer, given_RX: torch.Tensor | None) -> torch.Tensor:
+    if layer.input_norm_H is not None:
+        return rms_norm(h_RH, layer.input_norm_H, layer.eps)
+    assert given_RX is not None, "a layer without an input norm needs its input"
+    return given_RX
+
+
+def _padded(x_RX: torch.Tensor) -> torch.Tensor:
+    """Return the rows up to whole row blocks: the products of every layer then need no padding."""
+    return F.pad(x_RX, (0, 0, 0, padded_rows(len(x_RX)) - len(x_RX)))
+
+
+def _heads(
+    x_RX: torch.Tensor, layer: DecoderLayer, angles: Angles
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return queries [R, A, D], keys and values [R, C, D], those of them rotated that are."""
+    q_RAD, k_RCD, v_RCD = (
+        project(x_RX).view(len(x_RX), -1, layer.head_dim) for project in (layer.q, layer.k, layer.v)
+    )
+    q_RAD = rotate(_normed(q_RAD, layer.q_norm_D, layer.eps), *angles)
+    return q_RAD, rotate(_normed(k_RCD, layer.k_norm_D, layer.eps), *angles), v_RCD
+
+
+def _mlp(x_RH: torch.Tensor, layer: DecoderLayer) -> torch.Tensor:
+    return layer.down(silu_mul(layer.gate(x_RH), layer.up(x_RH)))
+
+
+def _normed(x: torch.Tensor, norm: torch.Tensor | None, eps: float) -> torch.Tensor:
+    return x if norm is None else rms_norm(x, norm, eps)

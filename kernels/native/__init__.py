@@ -1,0 +1,128 @@
+"""The CPU's own implementation of the ops, in C++: built once, used on request.
+
+It serves models in bfloat16, and samples from logits in float32, on CPUs with AVX-512 or AMX.
+Everywhere else the reference runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kernels.attention import RowLayout, position_blocked_attention
+from kernels.decoder import DecoderStack, decode_layers, pack_layers
+from kernels.native import packing, sampling
+from kernels.native.build import library_path
+from kernels.normed_linear import NormedLinear, normed_linear, pack_normed_linear
+
+CHOICES = ("auto", "native", "reference")
+ISAS = ("none", "avx512", "amx")
+_SERVED = ("cpu", torch.bfloat16)
+
+
+class NativeUnavailableError(Exception):
+    """The native kernels cannot run here; says why, and what would help."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The kernels in use, and why they are not the native ones if those were wanted."""
+
+    name: str
+    shortcoming: str = ""
+
+
+def select(choice: str, num_threads: int) -> Selection:
+    """Use the kernels that a setting asks for: "auto", "native" or "reference".
+
+    Call it before models are loaded. Raises ValueError for another choice, and if "native" is
+    asked for where it cannot be had.
+    """
+    if choice not in CHOICES:
+        raise ValueError(f"kernels must be one of {', '.join(CHOICES)}, got {choice!r}")
+    if choice == "reference":
+        disable()
+        return Selection("reference")
+    try:
+        return Selection(f"native ({enable(num_threads)})")
+    except NativeUnavailableError as error:
+        disable()
+        if choice == "native":
+            raise ValueError(f"kernels is 'native', but {error}") from error
+        return Selection("reference", str(error))
+
+
+def enable(num_threads: int) -> str:
+    """Let the ops run natively from now on, on so many threads. Returns the instruction set used.
+
+    Call it before models are loaded: weights are packed then. Raises NativeUnavailableError, and
+    ValueError for less than one thread.
+    """
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+    path = library_path()
+    if not path.is_file():
+        raise NativeUnavailableError(
+            "the native kernels are not built; `python -m kernels.native` builds them"
+        )
+    torch.ops.load_library(path)
+    isa = ISAS[torch.ops.slipstream.best_isa()]
+    if isa == "none":
+        raise NativeUnavailableError("this CPU has no AVX-512 with VNNI")
+    torch.ops.slipstream.set_num_threads(num_threads)
+    pack_layers.register(*_SERVED, packing.pack_layers)
+    pack_normed_linear.register(*_SERVED, packing.pack_normed_linear)
+    decode_layers.register(*_SERVED, _decode_layers)
+    normed_linear.register(*_SERVED, _normed_linear)
+    position_blocked_attention.register(*_SERVED, _attention)
+    sampling.register()
+    return isa
+
+
+def disable() -> None:
+    """Let the reference run again."""
+    pack_layers.unregister(*_SERVED)
+    pack_normed_linear.unregister(*_SERVED)
+    decode_layers.unregister(*_SERVED)
+    normed_linear.unregister(*_SERVED)
+    position_blocked_attention.unregister(*_SERVED)
+    sampling.unregister()
+
+
+def _decode_layers(
+    h_RH: torch.Tensor,
+    stack: DecoderStack,
+    layout: RowLayout,
+    cache: tuple[torch.Tensor, torch.Tensor],
+    tap_layers: Sequence[int] = (),
+    x_RX: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if stack.packed is None:
+        return decode_layers.reference(h_RH, stack, layout, cache, tap_layers, x_RX)
+    placed = layout.positions_R, layout.first_position, layout.prefix_len, layout.trunk_len
+    h_RH, taps_RX = torch.ops.slipstream.decode(
+        *(h_RH, stack.packed, x_RX, *stack.angles, *cache),
+        *(*placed, layout.tail_slots_RT, tap_layers),
+    )
+    return h_RH, taps_RX
+
+
+def _normed_linear(x_RK: torch.Tensor, layer: NormedLinear) -> torch.Tensor:
+    if layer.packed is None:
+        return normed_linear.reference(x_RK, layer)
+    return torch.ops.slipstream.project(x_RK, *layer.packed, layer.eps)
+
+
+def _attention(
+    q_RAD: torch.Tensor,
+    keys_CSD: torch.Tensor,
+    values_CXDK: torch.Tensor,
+    layout: RowLayout,
+    scale: float,
+) -> torch.Tensor:
+    return torch.ops.slipstream.attend(
+        *(q_RAD, keys_CSD, values_CXDK, layout.positions_R),
+        *(layout.prefix_len, layout.trunk_len, layout.tail_slots_RT, scale),
+    )

@@ -1,0 +1,265 @@
+// Legend: a lane is a query: a row and one of the query heads that share a key-value head.
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2")
+
+#include "attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu.h"
+#include "key_block.h"
+#include "tiles.h"
+#include "vector.h"
+
+namespace slipstream {
+
+void score(const KeyBlock& block, const PairedQueries& queries, Scores& scores) {
+  current_isa() == Isa::kAmx ? amx::score(block, queries, scores)
+                             : avx512::score(block, queries, scores);
+}
+
+void add_values(const KeyBlock& block, const PairedWeights& weights, Outputs& outputs) {
+  current_isa() == Isa::kAmx ? amx::add_values(block, weights, outputs)
+                             : avx512::add_values(block, weights, outputs);
+}
+
+namespace {
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+// Below every score, and finite: 2^(it - any score) is an exact 0.
+constexpr float kLowest = -1e30f;
+
+// What a unit knows of its lanes, and their softmax so far.
+struct alignas(64) Lanes {
+  PairedQueries queries;
+  Outputs outputs;
+  __m512 maxima;   // of scores in powers of two
+  __m512 sums;
+  int count;
+  int rows[kLanes];
+  int64_t positions[kLanes];
+  int64_t nearest;             // the first of them
+  int64_t queries_at[kLanes];  // where each begins, and its output
+};
+
+// A block that is not whole in the cache is copied: one of a tree's row, one with a narrow head.
+struct alignas(64) CopiedBlock {
+  uint16_t keys[kBlockKeys][kMaxHeadDim];
+  uint16_t values[kMaxHeadDim][kBlockKeys];
+};
+
+struct ScoredBlock {
+  KeyBlock block;
+  Scores scores;
+  CopiedBlock copy;
+};
+
+int queries_per_key(const AttentionProblem& p) { return p.query_heads / p.cache.heads; }
+
+int padded_head_dim(int head_dim) { return (head_dim + 31) / 32 * 32; }
+
+// Queries as pairs of elements, a lane each.
+void read_queries(const AttentionProblem& p, Lanes& lanes) {
+  const int head_dim = p.cache.head_dim;
+  for (int d = 0; d < padded_head_dim(head_dim); d += 32) {
+    const int left = head_dim - d < 32 ? head_dim - d : 32;
+    const __mmask32 there = left <= 0 ? 0 : __mmask32((uint64_t{1} << left) - 1);
+    __m512i pairs[kLanes] = {};
+    for (int lane = 0; lane < lanes.count; ++lane) {
+      const uint16_t* const query = p.queries + lanes.queries_at[lane];
+      pairs[lane] = _mm512_maskz_loadu_epi16(there, query + d);
+    }
+    transpose(pairs);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(lanes.queries[d / 2 + i], pairs[i]);
+  }
+}
+
+void begin(const AttentionProblem& p, int head, int first, Lanes& lanes) {
+  const int group = queries_per_key(p), queries = p.visibility.rows * group;
+  const int head_dim = p.cache.head_dim;
+  lanes.count = std::min(queries - first, kLanes);
+  lanes.maxima = _mm512_set1_ps(kLowest);
+  lanes.sums = _mm512_setzero_ps();
+  lanes.nearest = INT64_MAX;
+  std::memset(lanes.outputs, 0, sizeof(float) * kLanes * padded_head_dim(head_dim));
+  int row = first / group, member = first % group;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const bool there = lane < lanes.count;
+    lanes.rows[lane] = row;
+    lanes.positions[lane] = there ? p.visibility.positions[row] : -1;
+    lanes.queries_at[lane] = (int64_t(row) * p.query_heads + head * group + member) * head_dim;
+    if (there) lanes.nearest = std::min(lanes.nearest, lanes.positions[lane]);
+    if (++member == group) member = 0, ++row;
+  }
+  read_queries(p, lanes);
+}
+
+// Which lanes of `among` see a position.
+__mmask16 seers(const Lanes& lanes, int64_t position, __mmask16 among) {
+  const __m512i wanted = _mm512_set1_epi64(position);
+  const __mmask8 low = _mm512_cmpge_epi64_mask(_mm512_loadu_si512(lanes.positions), wanted);
+  const __mmask8 high = _mm512_cmpge_epi64_mask(_mm512_loadu_si512(lanes.positions + 8), wanted);
+  return __mmask16((low | high << 8) & among);
+}
+
+// Adds a block of keys, the first of them at `position`, to the softmax of the lanes of `among`.
+void add_block(ScoredBlock& scored, int64_t position, __mmask16 among, float scale, Lanes& lanes) {
+  const KeyBlock& block = scored.block;
+  Scores& scores = scored.scores;
+  alignas(64) PairedWeights weights;
+  __mmask16 seen[kBlockKeys];
+  // Most blocks lie before all rows.
+  const bool all = lanes.nearest >= position + kBlockKeys - 1;
+  const __m512 factor = _mm512_set1_ps(scale * kLog2E);
+  __m512 maxima = lanes.maxima;
+  for (int key = 0; key < kBlockKeys; ++key) {
+    seen[key] = all ? among : seers(lanes, position + key, among);
+    const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(scores[key]), factor);
+    _mm512_storeu_ps(scores[key], scaled);
+    maxima = _mm512_mask_max_ps(maxima, seen[key], maxima, scaled);
+  }
+  __m512 sums = _mm512_setzero_ps();
+  for (int key = 0; key < kBlockKeys; key += 2) {
+    __m512 shares[2];
+    for (int side = 0; side < 2; ++side) {
+      const __m512 below = _mm512_sub_ps(_mm512_loadu_ps(scores[key + side]), maxima);
+      shares[side] = _mm512_maskz_mov_ps(seen[key + side], exp2(below));
+      sums = _mm512_add_ps(sums, shares[side]);
+    }
+    _mm512_storeu_si512(weights[key / 2], pairs_of_bf16(shares[0], shares[1]));
+  }
+  // Lanes without a new maximum keep what they have: 2^0 is an exact 1.
+  const __mmask16 moved = _mm512_mask_cmp_ps_mask(among, maxima, lanes.maxima, _CMP_NEQ_OQ);
+  const __m512 kept = _mm512_mask_mov_ps(_mm512_set1_ps(1.0f), moved,
+                                         exp2(_mm512_sub_ps(lanes.maxima, maxima)));
+  lanes.sums = _mm512_fmadd_ps(lanes.sums, kept, sums);
+  lanes.maxima = maxima;
+  if (moved != 0) {
+    for (int d = 0; d < block.head_dim; ++d) {
+      _mm512_storeu_ps(lanes.outputs[d], _mm512_mul_ps(_mm512_loadu_ps(lanes.outputs[d]), kept));
+    }
+  }
+  add_values(block, weights, lanes.outputs);
+}
+
+KeyBlock block_in_cache(const KeysAndValues& cache, int head, int64_t slot) {
+  const int64_t first = (head * cache.slots + slot) * cache.head_dim;
+  const int64_t block = (head * cache.slots + slot / kBlockKeys * kBlockKeys) * cache.head_dim;
+  return {cache.keys + first, cache.head_dim, cache.values + block + slot % kBlockKeys, kBlockKeys,
+          cache.head_dim};
+}
+
+// Copies the keys in `slots`, at most 64 of them, and zeros for the others.
+KeyBlock copy_block(const KeysAndValues& cache, int head, const int64_t* slots, int count,
+                    CopiedBlock& copy) {
+  const int head_dim = padded_head_dim(cache.head_dim);
+  std::memset(copy.keys, 0, sizeof copy.keys);
+  std::memset(copy.values, 0, sizeof(uint16_t) * kBlockKeys * head_dim);
+  for (int key = 0; key < count; ++key) {
+    const KeyBlock source = block_in_cache(cache, head, slots[key]);
+    std::memcpy(copy.keys[key], source.keys, sizeof(uint16_t) * cache.head_dim);
+    for (int d = 0; d < cache.head_dim; ++d) {
+      copy.values[d][key] = source.values[d * kBlockKeys];
+    }
+  }
+  return {copy.keys[0], kMaxHeadDim, copy.values[0], kBlockKeys, head_dim};
+}
+
+// Returns the block of consecutive slots, as it lies in the cache if it can be read there.
+KeyBlock consecutive_block(const KeysAndValues& cache, int head, int64_t slot, CopiedBlock& copy) {
+  if (cache.head_dim % 32 == 0) return block_in_cache(cache, head, slot);
+  int64_t slots[kBlockKeys];
+  for (int key = 0; key < kBlockKeys; ++key) slots[key] = slot + key;
+  return copy_block(cache, head, slots, kBlockKeys, copy);
+}
+
+// Calls for a block that will be read soon: the weights read since the last step have pushed keys and
+// values out of the caches.
+void call_for(const KeysAndValues& cache, int head, int64_t slot) {
+  if (slot >= cache.slots) return;
+  const int64_t first = (head * cache.slots + slot) * cache.head_dim;
+  const int bytes = kBlockKeys * cache.head_dim * int(sizeof(uint16_t));
+  const auto* const keys = reinterpret_cast<const char*>(cache.keys + first);
+  const auto* const values = reinterpret_cast<const char*>(cache.values + first);
+  for (int line = 0; line < bytes; line += 64) {
+    _mm_prefetch(keys + line, _MM_HINT_T0);
+    _mm_prefetch(values + line, _MM_HINT_T0);
+  }
+}
+
+// The rows' own paths after the trunk: each row has keys of its own.
+void add_tails(const AttentionProblem& p, int head, ScoredBlock& scored, Lanes& lanes) {
+  const Visibility& v = p.visibility;
+  for (int row = lanes.rows[0]; row <= lanes.rows[lanes.count - 1]; ++row) {
+    __mmask16 own = 0;
+    for (int lane = 0; lane < lanes.count; ++lane) own |= (lanes.rows[lane] == row) << lane;
+    const int64_t length = v.positions[row] - v.trunk_len + 1;
+    for (int64_t start = 0; start < length; start += kBlockKeys) {
+      const int count = int(length - start < kBlockKeys ? length - start : kBlockKeys);
+      const int64_t* const slots = v.tail_slots + row * v.tail_width + start;
+      scored.block = copy_block(p.cache, head, slots, count, scored.copy);
+      score(scored.block, lanes.queries, scored.scores);
+      add_block(scored, v.trunk_len + start, own, p.scale, lanes);
+    }
+  }
+}
+
+// The blocks that all lanes have in common. One is scored ahead: the products of the next block run
+// while the softmax of this one is computed.
+void add_common(const AttentionProblem& p, int head, int64_t end, bool is_first,
+                ScoredBlock (&scored)[2], Lanes& lanes) {
+  const auto prepare = [&](int64_t position, ScoredBlock& next) {
+    if (is_first) call_for(p.cache, head, position + kBlockKeys);
+    next.block = consecutive_block(p.cache, head, position, next.copy);
+    score(next.block, lanes.queries, next.scores);
+  };
+  if (end > 0) prepare(0, scored[0]);
+  for (int64_t position = 0; position < end; position += kBlockKeys) {
+    const int turn = position / kBlockKeys % 2;
+    const int64_t next = position + kBlockKeys;
+    if (next < end) prepare(next, scored[1 - turn]);
+    add_block(scored[turn], position, first_lanes(lanes.count), p.scale, lanes);
+  }
+}
+
+void finish(const AttentionProblem& p, const Lanes& lanes) {
+  const int head_dim = p.cache.head_dim;
+  const __m512 share = _mm512_div_ps(_mm512_set1_ps(1.0f), lanes.sums);
+  for (int d = 0; d < head_dim; d += 16) {
+    __m512i outputs[16];
+    for (int i = 0; i < 16; ++i) {
+      const __m512 sums = _mm512_loadu_ps(lanes.outputs[d + i]);
+      outputs[i] = _mm512_castps_si512(_mm512_mul_ps(sums, share));
+    }
+    transpose(outputs);
+    for (int lane = 0; lane < lanes.count; ++lane) {
+      float* const out = p.out + lanes.queries_at[lane] + d;
+      _mm512_mask_storeu_epi32(out, first_lanes(head_dim - d), outputs[lane]);
+    }
+  }
+}
+
+}  // namespace
+
+int attention_units(const AttentionProblem& p) {
+  return p.cache.heads * ceil_div(p.visibility.rows * queries_per_key(p), kLanes);
+}
+
+void attend(const AttentionProblem& p, int unit) {
+  const TileScope scope(kAllTileRows);
+  Lanes lanes;
+  ScoredBlock scored[2];
+  const int units_per_head = attention_units(p) / p.cache.heads;
+  const int head = unit / units_per_head, chunk = unit % units_per_head;
+  begin(p, head, chunk * kLanes, lanes);
+  const Visibility& v = p.visibility;
+  const bool chain = v.tail_slots == nullptr;
+  // Rows of a chain follow each other: the last lane sees farthest.
+  const int64_t end = chain ? lanes.positions[lanes.count - 1] + 1 : v.trunk_len;
+  add_common(p, head, end, chunk == 0, scored, lanes);
+  if (!chain) add_tails(p, head, scored[0], lanes);
+  finish(p, lanes);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,48 @@
+// Attention of rows to the keys and values of one session, in one layer.
+//
+// The reduction follows absolute positions, in blocks of 64 from position 0, as in the reference
+// (kernels/attention.py), with a running maximum; keys that a row may not see add an exact zero. So
+// a row's result does not depend on which rows are beside it, or whether its predecessors lie in
+// the cache, in the same chunk, or on a branch of a tree.
+#pragma once
+
+#include <cstdint>
+
+namespace slipstream {
+
+// One layer's keys [C][S][D] and values [C][S / 64][D][64], in bf16: within a block of 64 slots
+// values lie transposed, because a product over keys reads along them. S is a multiple of 64.
+struct KeysAndValues {
+  uint16_t* keys;
+  uint16_t* values;
+  int heads;
+  int64_t slots;
+  int head_dim;
+};
+
+// Which keys each row may see; see RowLayout in kernels/attention.py.
+struct Visibility {
+  int rows;
+  const int64_t* positions;
+  int64_t prefix_len;
+  int64_t trunk_len;
+  const int64_t* tail_slots;  // [rows][tail_width], null for a chain: slots are positions
+  int64_t tail_width;
+};
+
+struct AttentionProblem {
+  const uint16_t* queries;  // [rows][query_heads][D] in bf16
+  int query_heads;
+  float scale;
+  KeysAndValues cache;
+  Visibility visibility;
+  float* out;  // [rows][query_heads][D]
+};
+
+// Units of work: 16 queries of one key-value head each.
+int attention_units(const AttentionProblem& problem);
+
+// Does one unit. Units are independent of each other.
+void attend(const AttentionProblem& problem, int unit);
+
+}  // namespace slipstream

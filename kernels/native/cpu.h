@@ -1,0 +1,19 @@
+// What this CPU can do. Found when the library is loaded: it is built without -march, and every
+// file that needs more says so itself.
+#pragma once
+
+namespace slipstream {
+
+// The instruction sets that products and attention are written for, the best one last.
+enum class Isa { kNone = 0, kAvx512 = 1, kAmx = 2 };
+
+// Returns the best one here. Asks the kernel for the right to use AMX tiles, once.
+Isa best_isa();
+
+// The one in use: the best one, unless `use_isa` asked for a lesser one.
+Isa current_isa();
+
+// Uses `isa`, or the best one if this CPU lacks it. Packed weights fit all of them.
+void use_isa(Isa isa);
+
+}  // namespace slipstream

@@ -1,0 +1,130 @@
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2")
+
+#include "rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "vector.h"
+
+namespace slipstream {
+namespace {
+
+// A row of zeros has some scale.
+constexpr float kSmallest = 1e-10f;
+constexpr float kLargest = __FLT_MAX__;
+
+// 1 / sqrt(mean(x^2) + eps), summed in one order whatever else is computed.
+float inverse_rms(const float* x, int count, float eps) {
+  __m512 sums = _mm512_setzero_ps();
+  for (int i = 0; i < count; i += 16) {
+    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(count - i), x + i);
+    sums = _mm512_fmadd_ps(part, part, sums);
+  }
+  return 1.0f / std::sqrt(_mm512_reduce_add_ps(sums) / float(count) + eps);
+}
+
+__m512 normed(const float* x, const float* weight, __m512 scale, __mmask16 lanes) {
+  const __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, x), scale);
+  return _mm512_mul_ps(scaled, _mm512_maskz_loadu_ps(lanes, weight));
+}
+
+// q = round(x * 127 / max |x|). Returns the scale, max |x| / 127.
+template <class Values>
+float quantize(int8_t* q, int count, const Values& values) {
+  __m512 maxima = _mm512_setzero_ps();
+  __mmask16 infinite = 0;
+  for (int i = 0; i < count; i += 16) {
+    const __m512 sizes = _mm512_abs_ps(values(i, first_lanes(count - i)));
+    infinite |= _mm512_cmp_ps_mask(sizes, _mm512_set1_ps(kLargest), _CMP_NLE_UQ);
+    maxima = _mm512_max_ps(maxima, sizes);
+  }
+  // What is not finite has no place among integers: the row's results become NaN.
+  if (infinite != 0) return __builtin_nanf("");
+  const float largest = std::max(_mm512_reduce_max_ps(maxima), kSmallest);
+  const __m512 factor = _mm512_set1_ps(127.0f / largest);
+  for (int i = 0; i < count; i += 16) {
+    const __mmask16 lanes = first_lanes(count - i);
+    const __m512 scaled = _mm512_mul_ps(values(i, lanes), factor);
+    _mm_mask_storeu_epi8(q + i, lanes, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(scaled)));
+  }
+  return largest / 127.0f;
+}
+
+}  // namespace
+
+void rms_norm(const float* x, const float* weight, int count, float eps, float* y) {
+  const __m512 scale = _mm512_set1_ps(inverse_rms(x, count, eps));
+  for (int i = 0; i < count; i += 16) {
+    const __mmask16 lanes = first_lanes(count - i);
+    _mm512_mask_storeu_ps(y + i, lanes, normed(x + i, weight + i, scale, lanes));
+  }
+}
+
+void rotate(float* x, const uint16_t* cos, const uint16_t* sin, int head_dim) {
+  const int half = head_dim / 2;
+  for (int i = 0; i < half; i += 16) {
+    const __mmask16 lanes = first_lanes(half - i);
+    const __m512 x1 = _mm512_maskz_loadu_ps(lanes, x + i);
+    const __m512 x2 = _mm512_maskz_loadu_ps(lanes, x + half + i);
+    const __m512 y1 = _mm512_fmsub_ps(x1, load_bf16(cos + i, lanes),
+                                      _mm512_mul_ps(x2, load_bf16(sin + i, lanes)));
+    const __m512 y2 = _mm512_fmadd_ps(x2, load_bf16(cos + half + i, lanes),
+                                      _mm512_mul_ps(x1, load_bf16(sin + half + i, lanes)));
+    _mm512_mask_storeu_ps(x + i, lanes, y1);
+    _mm512_mask_storeu_ps(x + half + i, lanes, y2);
+  }
+}
+
+void to_bf16(const float* x, int count, uint16_t* y) {
+  for (int i = 0; i < count; i += 16) {
+    const __mmask16 lanes = first_lanes(count - i);
+    store_bf16(y + i, _mm512_maskz_loadu_ps(lanes, x + i), lanes);
+  }
+}
+
+void to_float(const uint16_t* x, int count, float* y) {
+  for (int i = 0; i < count; i += 16) {
+    const __mmask16 lanes = first_lanes(count - i);
+    _mm512_mask_storeu_ps(y + i, lanes, load_bf16(x + i, lanes));
+  }
+}
+
+void ActivationRows::fit(int rows, const PackedMatrix& w) {
+  stride_ = w.row_bytes();
+  quantized_ = w.format == Format::kInt8;
+  const size_t whole_panels = (rows + kPanelRows - 1) / kPanelRows * kPanelRows;
+  if (data_.size() < whole_panels * stride_) data_.resize(whole_panels * stride_);
+  if (scales_.size() < whole_panels) scales_.resize(whole_panels);
+}
+
+void ActivationRows::write(int row, const float* x, int count) {
+  round_row(row, count, [&](int i, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, x + i); });
+}
+
+void ActivationRows::write_norm(int row, const float* x, const float* weight, int count,
+                                float eps) {
+  const __m512 scale = _mm512_set1_ps(inverse_rms(x, count, eps));
+  round_row(row, count, [&](int i, __mmask16 lanes) {
+    return normed(x + i, weight + i, scale, lanes);
+  });
+}
+
+template <class Values>
+void ActivationRows::round_row(int row, int count, const Values& values) {
+  std::byte* const target = data_.data() + row * stride_;
+  const int64_t used = count * int64_t(quantized_ ? sizeof(int8_t) : sizeof(uint16_t));
+  // Another layer's numbers may lie beyond the last input.
+  std::memset(target + used, 0, stride_ - used);
+  if (quantized_) {
+    scales_[row] = quantize(reinterpret_cast<int8_t*>(target), count, values);
+  } else {
+    for (int i = 0; i < count; i += 16) {
+      const __mmask16 lanes = first_lanes(count - i);
+      store_bf16(reinterpret_cast<uint16_t*>(target) + i, values(i, lanes), lanes);
+    }
+  }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,48 @@
+// What happens to rows of activations between products: norms, rounding, rotation.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "packed_matrix.h"
+#include "products.h"
+
+namespace slipstream {
+
+// Rows ready for products with weights of one format: bf16, or int8 with a scale a row. Memory is
+// kept between steps.
+class ActivationRows {
+ public:
+  // Makes room for rows of products with `w`.
+  void fit(int rows, const PackedMatrix& w);
+
+  // Writes a row of x, rounded to the format. Rows may be written by different threads.
+  void write(int row, const float* x, int count);
+
+  // Writes w * x / sqrt(mean(x^2) + eps).
+  void write_norm(int row, const float* x, const float* weight, int count, float eps);
+
+  Activations view() const { return {data_.data(), stride_, quantized_ ? scales_.data() : nullptr}; }
+
+ private:
+  // Rounds values(i, lanes), 16 at a time.
+  template <class Values>
+  void round_row(int row, int count, const Values& values);
+
+  std::vector<std::byte> data_;
+  std::vector<float> scales_;
+  int64_t stride_ = 0;
+  bool quantized_ = false;
+};
+
+// y = w * x / sqrt(mean(x^2) + eps). y may be x.
+void rms_norm(const float* x, const float* weight, int count, float eps, float* y);
+
+// Rotary embedding of one head, half-split form: y = x cos + (-x2, x1) sin with x = (x1, x2).
+void rotate(float* x, const uint16_t* cos, const uint16_t* sin, int head_dim);
+
+// Conversions of `count` elements.
+void to_bf16(const float* x, int count, uint16_t* y);
+void to_float(const uint16_t* x, int count, float* y);
+
+}  // namespace slipstream

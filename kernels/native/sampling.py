@@ -1,0 +1,47 @@
+"""The sampler's native implementation, for logits in float32.
+
+Its noise has the reference's uniforms, and differs from the reference's in the last places of its
+logarithms: a drafter and its target agree best where both sample natively, or neither.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.noise import key_of
+from kernels.sampling import GREEDY_BELOW, Filters, agreement_tokens, log_normalizer, token_logprobs
+
+_SERVED = ("cpu", torch.float32)
+
+
+def register() -> None:
+    """Sample natively from now on. The library is loaded."""
+    agreement_tokens.register(*_SERVED, _agreement_tokens)
+    log_normalizer.register(*_SERVED, _log_normalizer)
+    token_logprobs.register(*_SERVED, _token_logprobs)
+
+
+def unregister() -> None:
+    """Let the reference sample again."""
+    agreement_tokens.unregister(*_SERVED)
+    log_normalizer.unregister(*_SERVED)
+    token_logprobs.unregister(*_SERVED)
+
+
+def _agreement_tokens(
+    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: int, filters: Filters
+) -> torch.Tensor:
+    if filters.temperature < GREEDY_BELOW:
+        return torch.ops.slipstream.likeliest_tokens(logits_NV)
+    return torch.ops.slipstream.agreement_tokens(
+        *(logits_NV, positions_N, *key_of(seed)),
+        *(filters.temperature, filters.top_k, filters.top_p, filters.min_p),
+    )
+
+
+def _log_normalizer(logits_NV: torch.Tensor) -> torch.Tensor:
+    return torch.ops.slipstream.log_normalizer(logits_NV)
+
+
+def _token_logprobs(logits_NV: torch.Tensor, tokens_N: torch.Tensor) -> torch.Tensor:
+    return torch.ops.slipstream.token_logprobs(logits_NV, tokens_N)

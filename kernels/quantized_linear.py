@@ -1,0 +1,94 @@
+"""Linear layers with 8-bit and 4-bit weights.
+
+int8: a scale an output, and activations quantized row by row as they come. The sum is an integer,
+so it is exact, in any order and on any machine:
+
+    y = (sum of q_x q_w) s_x s_w,  q_x = round(x * 127 / max |x|),  s_x = max |x| / 127
+
+int4: a scale for every 32 inputs of an output, as in Kimi's checkpoints; weights become bfloat16
+again before they are multiplied.
+
+Legend: R rows, N outputs, K inputs, G groups of 32 inputs.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from kernels.linear import DenseLinear, Linear
+
+INT4_GROUP = 32
+_INT8_MAX = 127
+_INT4_MAX = 7
+# A row of zeros has some scale.
+_SMALLEST = 1e-10
+
+
+class Int8Linear:
+    """Weights of 8 bits, activations of 8 bits."""
+
+    def __init__(self, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> None:
+        """Quantize a weight: the nearest of 255 steps up to the largest of each output."""
+        self.q_NK, self.scale_N1 = quantize_rows(weight_NK)
+        self.bias_N = bias_N
+        self.like = weight_NK.new_empty(0)
+
+    def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
+        q_RK, scale_R1 = quantize_rows(x_RK)
+        sums_RN = q_RK.int() @ self.q_NK.int().T
+        y_RN = sums_RN.float() * scale_R1 * self.scale_N1[:, 0]
+        if self.bias_N is not None:
+            y_RN = y_RN + self.bias_N.float()
+        return y_RN.to(x_RK.dtype)
+
+
+class Int4Linear:
+    """Weights of 4 bits in groups of 32."""
+
+    def __init__(self, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> None:
+        """Quantize a weight: q in [-8, 7], the largest of each group becomes 7 or -7."""
+        self.q_NK, self.scale_NG = _quantize_groups(weight_NK)
+        self.bias_N = bias_N
+        self.like = weight_NK.new_empty(0)
+
+    def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
+        scale_NK = self.scale_NG.repeat_interleave(INT4_GROUP, dim=1)[:, : self.q_NK.shape[1]]
+        weight_NK = (self.q_NK.float() * scale_NK).to(x_RK.dtype)
+        return DenseLinear(weight_NK, self.bias_N)(x_RK)
+
+
+def quantize_rows(x_RK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return int8 [R, K] and float32 scales [R, 1]: x is about q * scale."""
+    x32_RK = x_RK.float()
+    largest_R1 = x32_RK.abs().amax(-1, keepdim=True).clamp_(min=_SMALLEST)
+    # A true division: `127 / tensor` would be 127 times its reciprocal, which can differ.
+    q_RK = torch.round(x32_RK * (torch.full_like(largest_R1, _INT8_MAX) / largest_R1))
+    return q_RK.clamp_(-_INT8_MAX, _INT8_MAX).char(), largest_R1 / _INT8_MAX
+
+
+def _quantize_groups(weight_NK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    outputs, inputs = weight_NK.shape
+    padded = F.pad(weight_NK.float(), (0, -inputs % INT4_GROUP)).unflatten(1, (-1, INT4_GROUP))
+    scale_NG1 = padded.abs().amax(-1, keepdim=True).clamp_(min=_SMALLEST) / _INT4_MAX
+    # As checkpoints keep them.
+    scale_NG1 = scale_NG1.bfloat16().float()
+    q_NK = torch.round(padded / scale_NG1).clamp_(-8, _INT4_MAX).char()
+    return q_NK.view(outputs, -1)[:, :inputs].contiguous(), scale_NG1[..., 0].contiguous()
+
+
+WEIGHT_FORMATS = ("dense", "int8", "int4")
+
+
+def new_linear(
+    weight_format: str, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None
+) -> Linear:
+    """Return a layer that keeps its weight in a format. Raises ValueError for an unknown one."""
+    match weight_format:
+        case "dense":
+            return DenseLinear(weight_NK, bias_N)
+        case "int8":
+            return Int8Linear(weight_NK, bias_N)
+        case "int4":
+            return Int4Linear(weight_NK, bias_N)
+    raise ValueError(f"weights must be one of {', '.join(WEIGHT_FORMATS)}, got {weight_format!r}")
