@@ -12,7 +12,7 @@ BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-.PHONY: setup native demo test test-slow check protos bench clean
+.PHONY: setup native demo test test-slow test-sanitized check protos bench bench-kernels bench-quality clean
 
 setup: native
 
@@ -37,6 +37,12 @@ test-slow: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/pytest -m slow
 
+# The native kernels, built so that a wrong memory access or an undefined operation ends the test.
+test-sanitized: setup
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  $(BIN)/python -m pytest --sanitized tests/kernels -k "native or amx or avx512"
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,6 +63,17 @@ protos: setup
 bench: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/python -m benchmarks.round_overhead
+	$(BIN)/python -m benchmarks.cancel
+
+bench-kernels: setup
+	$(BIN)/slipstream fetch smollm2-135m
+	$(BIN)/python -m benchmarks.kernels --weights dense --ops
+	$(BIN)/python -m benchmarks.kernels --weights int8 --ops
+	$(BIN)/python -m benchmarks.kernels --weights int4
+
+bench-quality: setup
+	$(BIN)/slipstream fetch smollm2-135m
+	$(BIN)/python -m benchmarks.quality --text tests/data/prose.txt
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

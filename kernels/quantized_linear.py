@@ -1,9 +1,12 @@
 """Linear layers with 8-bit and 4-bit weights.
 
-int8: a scale an output, and activations quantized row by row as they come. The sum is an integer,
-so it is exact, in any order and on any machine:
+int8: a scale an output. Activations are quantized row by row as they come, to 15 bits, multiplied
+in two parts of 8. The sums are integers, so they are exact, in any order and on any machine:
 
-    y = (sum of q_x q_w) s_x s_w,  q_x = round(x * 127 / max |x|),  s_x = max |x| / 127
+    y = (128 sum of high q_w + sum of low q_w) s_x s_w
+    q_x = round(x * 16256 / max |x|) = 128 high + low,  s_x = max |x| / 16256
+
+8 bits for activations would not do: a few inputs of a row are so large that all others vanish.
 
 int4: a scale for every 32 inputs of an output, as in Kimi's checkpoints; weights become bfloat16
 again before they are multiplied.
@@ -20,24 +23,30 @@ from kernels.linear import DenseLinear, Linear
 
 INT4_GROUP = 32
 _INT8_MAX = 127
+_LOW_PART = 128
 _INT4_MAX = 7
 # A row of zeros has some scale.
 _SMALLEST = 1e-10
 
 
 class Int8Linear:
-    """Weights of 8 bits, activations of 8 bits."""
+    """Weights of 8 bits, activations of 15."""
 
     def __init__(self, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> None:
         """Quantize a weight: the nearest of 255 steps up to the largest of each output."""
-        self.q_NK, self.scale_N1 = quantize_rows(weight_NK)
+        self.q_NK, self.scale_N1 = quantize_rows(weight_NK, _INT8_MAX)
+        self.q_NK = self.q_NK.char()
         self.bias_N = bias_N
         self.like = weight_NK.new_empty(0)
 
     def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
-        q_RK, scale_R1 = quantize_rows(x_RK)
-        sums_RN = q_RK.int() @ self.q_NK.int().T
-        y_RN = sums_RN.float() * scale_R1 * self.scale_N1[:, 0]
+        q_RK, scale_R1 = quantize_rows(x_RK, _INT8_MAX * _LOW_PART)
+        high_RK = (q_RK + _LOW_PART // 2) >> 7
+        low_RK = q_RK - _LOW_PART * high_RK
+        high_RN, low_RN = ((part @ self.q_NK.int().T).float() for part in (high_RK, low_RK))
+        # Rounded once, as a fused multiply-add does.
+        sums_RN = (high_RN.double() * _LOW_PART + low_RN.double()).float()
+        y_RN = sums_RN * scale_R1 * self.scale_N1[:, 0]
         if self.bias_N is not None:
             y_RN = y_RN + self.bias_N.float()
         return y_RN.to(x_RK.dtype)
@@ -58,13 +67,13 @@ class Int4Linear:
         return DenseLinear(weight_NK, self.bias_N)(x_RK)
 
 
-def quantize_rows(x_RK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return int8 [R, K] and float32 scales [R, 1]: x is about q * scale."""
+def quantize_rows(x_RK: torch.Tensor, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return int32 [R, K] in [-steps, steps] and float32 scales [R, 1]: x is about q * scale."""
     x32_RK = x_RK.float()
     largest_R1 = x32_RK.abs().amax(-1, keepdim=True).clamp_(min=_SMALLEST)
-    # A true division: `127 / tensor` would be 127 times its reciprocal, which can differ.
-    q_RK = torch.round(x32_RK * (torch.full_like(largest_R1, _INT8_MAX) / largest_R1))
-    return q_RK.clamp_(-_INT8_MAX, _INT8_MAX).char(), largest_R1 / _INT8_MAX
+    # A true division: `steps / tensor` would be its reciprocal times steps, which can differ.
+    q_RK = torch.round(x32_RK * (torch.full_like(largest_R1, steps) / largest_R1))
+    return q_RK.clamp_(-steps, steps).int(), largest_R1 / steps
 
 
 def _quantize_groups(weight_NK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,6 +17,23 @@ settings.register_profile(
 settings.load_profile("slipstream")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sanitized",
+        action="store_true",
+        help="native kernels that find wrong memory accesses; preload libasan and libubsan",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--sanitized"):
+        from kernels import native
+        from kernels.native.build import SANITIZED, build
+
+        path = build(SANITIZED)
+        native.library_path = lambda: path
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The embedded model's directory; fetched if it is not in the cache yet."""

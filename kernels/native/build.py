@@ -1,6 +1,7 @@
 """Build the native library.
 
-It lies beside its sources, under a name that holds a digest of them and of the torch it fits.
+It lies beside its sources, under a name that holds a digest of them, of the flags and of the torch
+it fits.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import hashlib
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -16,44 +18,51 @@ import torch
 _HERE = Path(__file__).parent
 # Each file that needs more than the oldest x86-64 says so itself: one library serves all CPUs.
 # GCC's own intrinsics trip over -Wuninitialized.
-_FLAGS = ["-O3", "-std=c++20", "-fvisibility=hidden", "-Wno-uninitialized", "-Wno-psabi"]
+FLAGS = ("-O3", "-std=c++20", "-fvisibility=hidden", "-Wno-uninitialized", "-Wno-psabi")
+SANITIZED = (*FLAGS, "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
 
 
-def sources() -> list[Path]:
-    """Return the C++ files."""
-    return sorted(_HERE.glob("*.cpp"))
-
-
-def library_path() -> Path:
+def library_path(flags: Sequence[str] = FLAGS) -> Path:
     """Return where the library for these sources and this torch lies, or would lie."""
-    digest = hashlib.sha256(torch.__version__.encode() + " ".join(_FLAGS).encode())
-    for path in [*sources(), *sorted(_HERE.glob("*.h"))]:
+    digest = hashlib.sha256(torch.__version__.encode() + " ".join(flags).encode())
+    for path in [*_sources(), *sorted(_HERE.glob("*.h"))]:
         digest.update(path.read_bytes())
     return _HERE / "build" / f"slipstream_{digest.hexdigest()[:16]}.so"
 
 
-def build() -> Path:
+def _sources() -> list[Path]:
+    return sorted(_HERE.glob("*.cpp"))
+
+
+def build(flags: Sequence[str] = FLAGS) -> Path:
     """Build the library unless it is there. Raises RuntimeError if there is no compiler."""
-    path = library_path()
+    path = library_path(flags)
     if path.is_file():
         return path
     if shutil.which(os.environ.get("CXX", "g++")) is None:
         raise RuntimeError("no C++ compiler is there (g++): the reference kernels will be used")
-    path.parent.mkdir(exist_ok=True)
-    _compile(path)
+    # In a folder of its own, so that two builds at once do not meet, and moved when it is whole.
+    folder = path.with_suffix(f".{os.getpid()}")
+    folder.mkdir(parents=True)
+    try:
+        _compile(path.stem, folder, flags)
+        (folder / path.name).replace(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return path
 
 
-def _compile(path: Path) -> None:
+def _compile(name: str, folder: Path, flags: Sequence[str]) -> None:
     # Imported here: it warns about compilers as soon as it is there.
     from torch.utils import cpp_extension
 
     # ninja lies beside the interpreter, which is on nobody's path in a virtual environment.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     cpp_extension.load(
-        name=path.stem,
-        sources=[str(source) for source in sources()],
-        extra_cflags=_FLAGS,
-        build_directory=str(path.parent),
+        name=name,
+        sources=[str(source) for source in _sources()],
+        extra_cflags=list(flags),
+        extra_ldflags=[flag for flag in flags if flag.startswith("-fsanitize")],
+        build_directory=str(folder),
         is_python_module=False,
     )

@@ -79,7 +79,7 @@ class LayerRun {
   }
 
   void multiply(const PackedMatrix& w, const ActivationRows& x, PanelSink sink, const Results& y) {
-    product(w, x.view(), num_rows(), rank_, sink, y);
+    product(w, x, num_rows(), rank_, sink, y);
     team_.barrier();
   }
 
@@ -202,7 +202,7 @@ void project(const PackedMatrix& w, const float* norm, float eps, const float* h
       }
     }
     team.barrier();
-    product(w, normed.view(), rows, rank, store_panel, {y, w.outputs});
+    product(w, normed, rows, rank, store_panel, {y, w.outputs});
   });
 }
 

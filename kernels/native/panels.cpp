@@ -50,18 +50,18 @@ void gate_panel(const PackedMatrix& w, int pair, const Panel panel, int rows, co
   }
 }
 
-void product(const PackedMatrix& w, const Activations& x, int rows, int rank, PanelSink sink,
+void product(const PackedMatrix& w, const ActivationRows& x, int rows, int rank, PanelSink sink,
              const Results& y) {
   alignas(64) Panel panel;
   // The last panel of many is computed whole, over rows that nobody reads.
-  const int panel_rows = rows < kPanelRows ? rows : kPanelRows;
-  const TileScope scope(panel_rows);
+  const int in_panel = x.rows_in_panel();
+  const TileScope scope(in_panel * parts(w.format));
   const Range pairs = Team::instance().share(w.pairs, rank);
   for (int pair = pairs.begin; pair < pairs.end; ++pair) {
-    for (int row = 0; row < rows; row += kPanelRows) {
-      multiply(w, pair, x.from(row), panel_rows, panel);
+    for (int row = 0; row < rows; row += in_panel) {
+      multiply(w, pair, x.panel(row / in_panel), in_panel, panel);
       const int left = rows - row;
-      sink(w, pair, panel, left < panel_rows ? left : panel_rows, y.from(row));
+      sink(w, pair, panel, left < in_panel ? left : in_panel, y.from(row));
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "packed_matrix.h"
 #include "products.h"
+#include "rows.h"
 
 namespace slipstream {
 
@@ -29,7 +30,7 @@ void add_panel(const PackedMatrix& w, int pair, const Panel panel, int rows, con
 void gate_panel(const PackedMatrix& w, int pair, const Panel panel, int rows, const Results& y);
 
 // The calling thread's share of the outputs, for all rows. No thread waits for another.
-void product(const PackedMatrix& w, const Activations& x, int rows, int rank, PanelSink sink,
+void product(const PackedMatrix& w, const ActivationRows& x, int rows, int rank, PanelSink sink,
              const Results& y);
 
 }  // namespace slipstream

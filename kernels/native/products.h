@@ -13,22 +13,27 @@ namespace slipstream {
 constexpr int kPanelRows = 32;
 constexpr int kPanelColumns = kPairOutputs;
 
-// Rows as products read them: bf16, or int8 with a scale a row. They begin `stride` bytes apart and
-// are zero from the last input to the end of the last tile.
+// Weights of 8 bits are multiplied with activations of 15: q = 128 * high + low, both of 8 bits. A
+// panel holds the high parts of its rows and then the low ones. 8 bits alone would not do: a few
+// inputs of a row are so large that all others would vanish.
+constexpr int kLowPart = 128;
+
+// How often a row occurs in a panel, and how many rows a panel holds.
+constexpr int parts(Format format) { return format == Format::kInt8 ? 2 : 1; }
+constexpr int panel_rows(Format format) { return kPanelRows / parts(format); }
+
+// Rows of one panel as products read them: bf16, or int8 with a scale a row. They begin `stride` bytes
+// apart and are zero from the last input to the end of the last tile.
 struct Activations {
   const std::byte* data;
   int64_t stride;
   const float* scales;  // int8 only
-
-  Activations from(int row) const {
-    return {data + row * stride, stride, scales == nullptr ? nullptr : scales + row};
-  }
 };
 
 using Panel = float[kPanelRows][kPanelColumns];
 
-// panel[r][c] = sum over inputs of x[r] * w[32 * pair + c], for 1 to 32 rows, without the bias. Called
-// within a TileScope of as many rows.
+// panel[r][c] = sum over inputs of x[r] * w[32 * pair + c], for up to panel_rows(w.format) rows, without
+// the bias. Called within a TileScope of rows * parts(w.format).
 void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel);
 
 namespace amx {
@@ -38,5 +43,9 @@ void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, P
 namespace avx512 {
 void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel);
 }
+
+// The sums of a panel's high and low parts are integers in its first and its other rows:
+// y = (128 * high + low) * (the row's scale) * (the output's scale).
+void join_parts(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel);
 
 }  // namespace slipstream

@@ -52,29 +52,33 @@ inline void call_for(const std::byte* weights, int bytes) {
 template <Format format, bool two_blocks>
 inline void step(const std::byte* x, int64_t stride, const std::byte* w) {
   call_for(w, 2 * int(PackedMatrix::tile_bytes(format)));
-  _tile_loadd(4, x, stride);
-  if constexpr (two_blocks) _tile_loadd(5, x + 16 * stride, stride);
+  const std::byte* left = w;
+  const std::byte* right = w + PackedMatrix::tile_bytes(format);
+  alignas(64) std::byte unpacked[2][1024];
   if constexpr (format == Format::kInt4) {
-    alignas(64) std::byte unpacked[2][1024];
-    unpack_int4(w, unpacked[0]);
-    unpack_int4(w + 320, unpacked[1]);
-    _tile_loadd(6, unpacked[0], 64);
-    _tile_loadd(7, unpacked[1], 64);
-  } else {
-    _tile_loadd(6, w, 64);
-    _tile_loadd(7, w + 1024, 64);
+    unpack_int4(left, unpacked[0]);
+    unpack_int4(right, unpacked[1]);
+    left = unpacked[0];
+    right = unpacked[1];
   }
+  // Loads and products take turns: neither waits for all of the others.
+  _tile_loadd(6, left, 64);
+  _tile_loadd(4, x, stride);
   if constexpr (format == Format::kInt8) {
     _tile_dpbssd(0, 4, 6);
+    _tile_loadd(7, right, 64);
     _tile_dpbssd(1, 4, 7);
     if constexpr (two_blocks) {
+      _tile_loadd(5, x + 16 * stride, stride);
       _tile_dpbssd(2, 5, 6);
       _tile_dpbssd(3, 5, 7);
     }
   } else {
     _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right, 64);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (two_blocks) {
+      _tile_loadd(5, x + 16 * stride, stride);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
@@ -103,28 +107,14 @@ void sum(const PackedMatrix& w, int pair, const Activations& x, float* panel) {
   }
 }
 
-// The sums are integers: y = sum * (the row's scale) * (the output's scale).
-void rescale(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel) {
-  const float* const scales = w.scales.data() + pair * kPairOutputs;
-  for (int row = 0; row < rows; ++row) {
-    const __m512 row_scale = _mm512_set1_ps(x.scales[row]);
-    for (int column = 0; column < kPanelColumns; column += 16) {
-      const __m512 sums = _mm512_cvtepi32_ps(_mm512_loadu_si512(panel[row] + column));
-      const __m512 scaled = _mm512_mul_ps(sums, row_scale);
-      _mm512_storeu_ps(panel[row] + column,
-                       _mm512_mul_ps(scaled, _mm512_loadu_ps(scales + column)));
-    }
-  }
-}
-
 template <Format format>
 void multiply_as(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel) {
-  if (rows > 16) {
+  if (rows * parts(format) > 16) {
     sum<format, true>(w, pair, x, panel[0]);
   } else {
     sum<format, false>(w, pair, x, panel[0]);
   }
-  if constexpr (format == Format::kInt8) rescale(w, pair, x, rows, panel);
+  if constexpr (format == Format::kInt8) join_parts(w, pair, x, rows, panel);
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ inline Pair load_pair(const std::byte* tile, int group) {
 }
 
 template <Format format>
-void sum_floats(const PackedMatrix& w, int pair, const Activations& x, int rows, float* panel) {
+void sum_floats(const PackedMatrix& w, int pair, const std::byte* x, int64_t stride, int rows,
+                float* panel) {
   const size_t tile_bytes = PackedMatrix::tile_bytes(format);
   const std::byte* tile = w.tiles.get() + pair * w.pair_bytes();
   __m512 sums[kRows][2] = {};
@@ -58,7 +59,7 @@ void sum_floats(const PackedMatrix& w, int pair, const Activations& x, int rows,
       const Pair left = load_pair<format>(tile, group);
       const Pair right = load_pair<format>(tile + tile_bytes, group);
       for (int row = 0; row < rows; ++row) {
-        const std::byte* const source = x.data + row * x.stride + deep * 64 + group * 4;
+        const std::byte* const source = x + row * stride + deep * 64 + group * 4;
         const Pair inputs = split(_mm512_set1_epi32(load_int(source)));
         sums[row][0] = _mm512_fmadd_ps(inputs.even, left.even, sums[row][0]);
         sums[row][0] = _mm512_fmadd_ps(inputs.odd, left.odd, sums[row][0]);
@@ -74,7 +75,8 @@ void sum_floats(const PackedMatrix& w, int pair, const Activations& x, int rows,
 }
 
 // VNNI multiplies unsigned with signed bytes: 128 is added to the inputs and taken off the sums.
-void sum_bytes(const PackedMatrix& w, int pair, const Activations& x, int rows, float* panel) {
+void sum_bytes(const PackedMatrix& w, int pair, const std::byte* x, int64_t stride, int rows,
+               float* panel) {
   const std::byte* tile = w.tiles.get() + pair * w.pair_bytes();
   __m512i sums[kRows][2] = {};
   for (int deep = 0; deep < w.depth; ++deep, tile += 2048) {
@@ -82,22 +84,19 @@ void sum_bytes(const PackedMatrix& w, int pair, const Activations& x, int rows, 
       const __m512i left = _mm512_loadu_si512(tile + group * 64);
       const __m512i right = _mm512_loadu_si512(tile + 1024 + group * 64);
       for (int row = 0; row < rows; ++row) {
-        const std::byte* const source = x.data + row * x.stride + deep * 64 + group * 4;
+        const std::byte* const source = x + row * stride + deep * 64 + group * 4;
         const __m512i inputs = _mm512_set1_epi32(load_int(source) ^ int(0x80808080));
         sums[row][0] = _mm512_dpbusd_epi32(sums[row][0], inputs, left);
         sums[row][1] = _mm512_dpbusd_epi32(sums[row][1], inputs, right);
       }
     }
   }
-  for (int row = 0; row < rows; ++row) {
-    const __m512 row_scale = _mm512_set1_ps(x.scales[row]);
-    for (int side = 0; side < 2; ++side) {
-      const int column = pair * kPairOutputs + side * kTileOutputs;
-      const __m512i shift = _mm512_slli_epi32(_mm512_loadu_si512(w.sums.data() + column), 7);
-      const __m512 exact = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[row][side], shift));
-      const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(exact, row_scale),
-                                          _mm512_loadu_ps(w.scales.data() + column));
-      _mm512_storeu_ps(panel + row * kPanelColumns + side * kTileOutputs, scaled);
+  for (int side = 0; side < 2; ++side) {
+    const int column = pair * kPairOutputs + side * kTileOutputs;
+    const __m512i shift = _mm512_slli_epi32(_mm512_loadu_si512(w.sums.data() + column), 7);
+    for (int row = 0; row < rows; ++row) {
+      _mm512_storeu_si512(panel + row * kPanelColumns + side * kTileOutputs,
+                          _mm512_sub_epi32(sums[row][side], shift));
     }
   }
 }
@@ -105,20 +104,23 @@ void sum_bytes(const PackedMatrix& w, int pair, const Activations& x, int rows, 
 }  // namespace
 
 void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel) {
-  for (int row = 0; row < rows; row += kRows) {
-    const int count = rows - row < kRows ? rows - row : kRows;
+  const int all = rows * parts(w.format);
+  for (int row = 0; row < all; row += kRows) {
+    const int count = all - row < kRows ? all - row : kRows;
+    const std::byte* const data = x.data + row * x.stride;
     switch (w.format) {
       case Format::kBf16:
-        sum_floats<Format::kBf16>(w, pair, x.from(row), count, panel[row]);
+        sum_floats<Format::kBf16>(w, pair, data, x.stride, count, panel[row]);
         break;
       case Format::kInt8:
-        sum_bytes(w, pair, x.from(row), count, panel[row]);
+        sum_bytes(w, pair, data, x.stride, count, panel[row]);
         break;
       case Format::kInt4:
-        sum_floats<Format::kInt4>(w, pair, x.from(row), count, panel[row]);
+        sum_floats<Format::kInt4>(w, pair, data, x.stride, count, panel[row]);
         break;
     }
   }
+  if (w.format == Format::kInt8) join_parts(w, pair, x, rows, panel);
 }
 
 }  // namespace slipstream::avx512

@@ -14,6 +14,8 @@ namespace {
 // A row of zeros has some scale.
 constexpr float kSmallest = 1e-10f;
 constexpr float kLargest = __FLT_MAX__;
+// 127 high parts of 128.
+constexpr float kSteps = 127 * kLowPart;
 
 // 1 / sqrt(mean(x^2) + eps), summed in one order whatever else is computed.
 float inverse_rms(const float* x, int count, float eps) {
@@ -30,9 +32,9 @@ __m512 normed(const float* x, const float* weight, __m512 scale, __mmask16 lanes
   return _mm512_mul_ps(scaled, _mm512_maskz_loadu_ps(lanes, weight));
 }
 
-// q = round(x * 127 / max |x|). Returns the scale, max |x| / 127.
+// q = round(x * 16256 / max |x|) in two parts: q = 128 * high + low. Returns the scale.
 template <class Values>
-float quantize(int8_t* q, int count, const Values& values) {
+float quantize(int8_t* high, int8_t* low, int count, const Values& values) {
   __m512 maxima = _mm512_setzero_ps();
   __mmask16 infinite = 0;
   for (int i = 0; i < count; i += 16) {
@@ -43,13 +45,16 @@ float quantize(int8_t* q, int count, const Values& values) {
   // What is not finite has no place among integers: the row's results become NaN.
   if (infinite != 0) return __builtin_nanf("");
   const float largest = std::max(_mm512_reduce_max_ps(maxima), kSmallest);
-  const __m512 factor = _mm512_set1_ps(127.0f / largest);
+  const __m512 factor = _mm512_set1_ps(kSteps / largest);
   for (int i = 0; i < count; i += 16) {
     const __mmask16 lanes = first_lanes(count - i);
-    const __m512 scaled = _mm512_mul_ps(values(i, lanes), factor);
-    _mm_mask_storeu_epi8(q + i, lanes, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(scaled)));
+    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(values(i, lanes), factor));
+    const __m512i top = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
+    const __m512i rest = _mm512_sub_epi32(q, _mm512_slli_epi32(top, 7));
+    _mm_mask_storeu_epi8(high + i, lanes, _mm512_cvtepi32_epi8(top));
+    _mm_mask_storeu_epi8(low + i, lanes, _mm512_cvtepi32_epi8(rest));
   }
-  return largest / 127.0f;
+  return largest / kSteps;
 }
 
 }  // namespace
@@ -93,9 +98,14 @@ void to_float(const uint16_t* x, int count, float* y) {
 
 void ActivationRows::fit(int rows, const PackedMatrix& w) {
   stride_ = w.row_bytes();
-  quantized_ = w.format == Format::kInt8;
-  const size_t whole_panels = (rows + kPanelRows - 1) / kPanelRows * kPanelRows;
-  if (data_.size() < whole_panels * stride_) data_.resize(whole_panels * stride_);
+  parts_ = parts(w.format);
+  rows_in_panel_ = std::clamp(rows, 1, panel_rows(w.format));
+  const size_t whole_panels = (rows + rows_in_panel_ - 1) / rows_in_panel_ * rows_in_panel_;
+  const size_t size = whole_panels * parts_ * stride_;
+  if (size > size_) {
+    data_ = allocate_huge(size);
+    size_ = size;
+  }
   if (scales_.size() < whole_panels) scales_.resize(whole_panels);
 }
 
@@ -113,18 +123,21 @@ void ActivationRows::write_norm(int row, const float* x, const float* weight, in
 
 template <class Values>
 void ActivationRows::round_row(int row, int count, const Values& values) {
-  std::byte* const target = data_.data() + row * stride_;
-  const int64_t used = count * int64_t(quantized_ ? sizeof(int8_t) : sizeof(uint16_t));
+  std::byte* const first = target(row);
   // Another layer's numbers may lie beyond the last input.
-  std::memset(target + used, 0, stride_ - used);
-  if (quantized_) {
-    scales_[row] = quantize(reinterpret_cast<int8_t*>(target), count, values);
-  } else {
+  const int64_t used = count * int64_t(parts_ == 1 ? sizeof(uint16_t) : sizeof(int8_t));
+  std::memset(first + used, 0, stride_ - used);
+  if (parts_ == 1) {
     for (int i = 0; i < count; i += 16) {
       const __mmask16 lanes = first_lanes(count - i);
-      store_bf16(reinterpret_cast<uint16_t*>(target) + i, values(i, lanes), lanes);
+      store_bf16(reinterpret_cast<uint16_t*>(first) + i, values(i, lanes), lanes);
     }
+    return;
   }
+  std::byte* const second = first + rows_in_panel_ * stride_;
+  std::memset(second + used, 0, stride_ - used);
+  scales_[row] = quantize(reinterpret_cast<int8_t*>(first), reinterpret_cast<int8_t*>(second),
+                          count, values);
 }
 
 }  // namespace slipstream

@@ -9,8 +9,8 @@
 
 namespace slipstream {
 
-// Rows ready for products with weights of one format: bf16, or int8 with a scale a row. Memory is
-// kept between steps.
+// Rows ready for products with weights of one format: bf16, or int8 in two parts with a scale a row.
+// Memory is kept between steps.
 class ActivationRows {
  public:
   // Makes room for rows of products with `w`.
@@ -22,17 +22,31 @@ class ActivationRows {
   // Writes w * x / sqrt(mean(x^2) + eps).
   void write_norm(int row, const float* x, const float* weight, int count, float eps);
 
-  Activations view() const { return {data_.data(), stride_, quantized_ ? scales_.data() : nullptr}; }
+  int rows_in_panel() const { return rows_in_panel_; }
+
+  Activations panel(int index) const {
+    const int first = index * rows_in_panel_;
+    return {data_.get() + first * parts_ * stride_, stride_, scales_.data() + first};
+  }
 
  private:
   // Rounds values(i, lanes), 16 at a time.
   template <class Values>
   void round_row(int row, int count, const Values& values);
 
-  std::vector<std::byte> data_;
+  // Where a row's (high) part begins; a low part lies rows_in_panel_ rows further on.
+  std::byte* target(int row) {
+    const int panel = row / rows_in_panel_, within = row % rows_in_panel_;
+    return data_.get() + (int64_t(panel) * parts_ * rows_in_panel_ + within) * stride_;
+  }
+
+  // On cache lines: a row of a tile that crosses one is loaded at half the speed.
+  Bytes data_;
+  size_t size_ = 0;
   std::vector<float> scales_;
   int64_t stride_ = 0;
-  bool quantized_ = false;
+  int parts_ = 1;
+  int rows_in_panel_ = 1;
 };
 
 // y = w * x / sqrt(mean(x^2) + eps). y may be x.

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "limits.h"
+#include "kept_limit.h"
 #include "vocabulary.h"
 
 namespace slipstream {

@@ -168,7 +168,7 @@ def test_what_is_built_is_not_built_again(monkeypatch):
 
 
 def test_a_missing_compiler_is_reported(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "library_path", lambda: tmp_path / "slipstream.so")
+    monkeypatch.setattr(build, "library_path", lambda _flags: tmp_path / "slipstream.so")
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
     with pytest.raises(RuntimeError, match="no C\\+\\+ compiler"):
         build.build()

@@ -1,6 +1,6 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2")
 
-#include "limits.h"
+#include "kept_limit.h"
 
 #include <bit>
 #include <cmath>
