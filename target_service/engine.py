@@ -81,7 +81,7 @@ class Engine:
         chosen = choose_tokens(session, tokens, parents, logits_NV)
         path, bonus = tree.agreed_path(parents, tokens, chosen)
         committed = (*(tokens[node] for node in path), bonus)
-        picked_PV = logits_NV[[0, *path]]
+        picked_PV = _kept_rows(logits_NV, 0, path)
         logprobs_P = token_logprobs(picked_PV, torch.tensor(committed, device=picked_PV.device))
         return path, Verdict(
             committed_len=session.committed_len,
@@ -92,12 +92,11 @@ class Engine:
         )
 
 
-def _kept_rows(taps_RTH: torch.Tensor, root: int, path: Sequence[int]) -> torch.Tensor:
-    """Return the taps of the committed rows and of the accepted path; a view for a chain's."""
-    num_kept = root + 1 + len(path)
+def _kept_rows(x_RX: torch.Tensor, root: int, path: Sequence[int]) -> torch.Tensor:
+    """Return the rows up to the root and those of the accepted path; a view for a chain's."""
     if tree.is_chain_prefix(path):
-        return taps_RTH[:num_kept]
-    return taps_RTH[[*range(root + 1), *(root + node for node in path)]]
+        return x_RX[: root + 1 + len(path)]
+    return x_RX[[*range(root + 1), *(root + node for node in path)]]
 
 
 def choose_tokens(
@@ -105,26 +104,29 @@ def choose_tokens(
 ) -> list[int]:
     """Return the token that the target itself puts after every node of a tree."""
     sampling = session.sampling
-    depths_N = torch.tensor(tree.depths(parents), device=logits_NV.device)
-    shaped_NV = _biased(logits_NV, depths_N + session.num_new_tokens, sampling)
+    depths = tree.depths(parents)
+    new_tokens = [session.num_new_tokens + depth for depth in depths]
+    shaped_NV = _biased(logits_NV, new_tokens, sampling)
     if sampling.penalizes:
         shaped_NV = _penalized(shaped_NV, session, tokens, parents)
     filters = Filters(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
-    positions_N = depths_N + session.committed_len
+    positions = [session.committed_len + depth for depth in depths]
+    positions_N = torch.tensor(positions, device=logits_NV.device)
     chosen: list[int] = agreement_tokens(shaped_NV, positions_N, sampling.seed, filters).tolist()
     return chosen
 
 
 def _biased(
-    logits_NV: torch.Tensor, new_tokens_N: torch.Tensor, sampling: SamplingParams
+    logits_NV: torch.Tensor, new_tokens: Sequence[int], sampling: SamplingParams
 ) -> torch.Tensor:
     """Add logit_bias, and suppress stop tokens at nodes that come too early for them."""
     if sampling.logit_bias:
         ids = torch.tensor(list(sampling.logit_bias), device=logits_NV.device)
         bias = torch.tensor(list(sampling.logit_bias.values()), device=logits_NV.device)
         logits_NV = logits_NV.index_add(1, ids, bias.expand(len(logits_NV), -1))
-    early_N = new_tokens_N < sampling.min_new_tokens
-    if sampling.suppressed_token_ids and bool(early_N.any()):
+    early = [count < sampling.min_new_tokens for count in new_tokens]
+    if sampling.suppressed_token_ids and any(early):
+        early_N = torch.tensor(early, device=logits_NV.device)
         suppressed_V = torch.zeros_like(logits_NV[0], dtype=torch.bool)
         suppressed_V[list(sampling.suppressed_token_ids)] = True
         logits_NV = logits_NV.masked_fill(early_N[:, None] & suppressed_V, -torch.inf)
