@@ -48,6 +48,7 @@ TopK = Annotated[
 ]
 DraftTokens = Annotated[int | None, typer.Option(min=1, help="nodes verified a round, root too")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="port on the loopback address")]
+Weights = Annotated[str, typer.Option(help="the target's weights: auto, bf16, int8 or int4")]
 Drafter = Annotated[str, typer.Option(help="drafter id; empty: the draft service's default")]
 
 
@@ -64,12 +65,19 @@ def up(
     gateway_port: Port = 50050,
     target_port: Port = 50051,
     draft_port: Port = 50052,
+    weights: Weights = "auto",
 ) -> None:
     """Run all three services here until Ctrl-C."""
     serving.configure_logging("info")
     ports = (gateway_port, target_port, draft_port)
     addresses = Addresses(*(f"127.0.0.1:{port}" for port in ports))
-    config = StackConfig(resolve_model(model), addresses, load or ("ngram",), log_to_terminal=True)
+    config = StackConfig(
+        resolve_model(model),
+        addresses,
+        load or ("ngram",),
+        target_args=("--weights", weights),
+        log_to_terminal=True,
+    )
     with LocalStack(config) as stack:
         messages.print(
             f"[bold]ready[/] gateway {addresses.gateway}, target {addresses.target}, "

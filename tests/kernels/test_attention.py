@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernels import attention, tree
 from kernels.attention import lay_out_rows, position_blocked_attention
 from kernels.kv_slots import KEY_BLOCK, new_slots, write_rows
-from kernels.linear import ROW_BLOCK
+from kernels.linear import ROW_BLOCK, padded_rows
 from tests.kernels.implementations import natively
 
 CPU = torch.device("cpu")
@@ -273,3 +273,14 @@ def test_one_product_over_all_keys_would_break_the_law(monkeypatch):
 def test_a_row_lies_at_the_position_its_depth_says(prefix_len, parents):
     expected = [prefix_len + depth for depth in tree.depths(parents)]
     assert lay_out_rows(prefix_len, parents, CPU).positions_R.tolist() == expected
+
+
+@given(prefix_len=st.integers(0, 200), parents=parent_lists(max_nodes=20))
+def test_padding_fills_row_blocks_and_sees_something(prefix_len, parents):
+    """A softmax over nothing would be NaN."""
+    layout = lay_out_rows(prefix_len, parents, CPU).padded()
+    assert len(layout.positions_R) == padded_rows(len(parents))
+    assert layout.positions_R[: len(parents)].equal(
+        lay_out_rows(prefix_len, parents, CPU).positions_R
+    )
+    assert not layout.unseen_R1T.all(-1).any()

@@ -26,12 +26,10 @@ VOCABS = [1, 7, 1000, 1025, 49152]
 FILTERS = [
     Filters(0.0),
     Filters(1.0),
-    Filters(0.7),
     Filters(0.7, top_k=20),
     Filters(1.3, top_p=0.937),
     Filters(0.9, min_p=0.0713),
     Filters(1.1, top_k=300, top_p=0.713),
-    Filters(0.6, top_k=40, min_p=0.01),
     Filters(2.0, top_k=-1, top_p=0.991, min_p=0.0007),
     Filters(0.8, top_k=5, top_p=0.519, min_p=0.0317),
     Filters(1.0, top_k=1),

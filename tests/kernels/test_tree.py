@@ -114,3 +114,14 @@ def test_of_a_chain_the_beginning_that_agrees_is_accepted(agreeing):
 
 def test_a_lone_root_accepts_nothing_and_yields_the_bonus():
     assert tree.agreed_path([-1], [5], [7]) == ([], 7)
+
+
+@given(st.integers(0, 10))
+def test_the_nodes_of_a_chain_lie_where_a_path_wants_them(length):
+    assert tree.is_chain_prefix(range(1, length + 1))
+
+
+@given(st.sets(st.integers(1, 12), min_size=1, max_size=6))
+def test_a_path_that_leaves_a_node_out_does_not(nodes):
+    path = sorted(nodes)
+    assert tree.is_chain_prefix(path) == (path == list(range(1, len(path) + 1)))
