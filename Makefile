@@ -67,7 +67,7 @@ bench: setup
 
 bench-kernels: setup
 	$(BIN)/slipstream fetch smollm2-135m
-	$(BIN)/python -m benchmarks.kernels --weights dense --ops
+	$(BIN)/python -m benchmarks.kernels --weights bf16 --ops
 	$(BIN)/python -m benchmarks.kernels --weights int8 --ops
 	$(BIN)/python -m benchmarks.kernels --weights int4
 
@@ -76,4 +76,4 @@ bench-quality: setup
 	$(BIN)/python -m benchmarks.quality --text tests/data/prose.txt
 
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build kernels/native/build *.egg-info .mypy_cache .ruff_cache .pytest_cache

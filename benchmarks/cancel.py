@@ -6,6 +6,7 @@ cancelling it, sometimes by closing the channel under it. `python -m benchmarks.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import random
@@ -93,6 +94,7 @@ async def measure(addresses: Addresses) -> list[float]:
 
 def main() -> None:
     """Measure on a stack of its own and print the result."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     config = StackConfig(resolve_model("smollm2-135m"), Addresses.free())
     with LocalStack(config) as stack:
         times_ms = [1000 * seconds for seconds in asyncio.run(measure(stack.addresses))]

@@ -36,7 +36,6 @@ CONTEXT = 256
 ROWS = (1, 2, 4, 8, 16, 32)
 _SLOTS = 512
 _REPEATS = 40
-_TAPS = (2, 15, 27)
 
 Work = Callable[[], object]
 
@@ -62,7 +61,9 @@ class Steps:
     @classmethod
     def prepare(cls, model: Llama) -> Steps:
         """Fill the cache with a random text."""
-        steps = cls(Engine(model, _TAPS), KvCache(model.kv_shape, _SLOTS))
+        depth = model.config.num_layers
+        taps = sorted({min(2, depth - 1), depth // 2, max(depth - 3, 0)})
+        steps = cls(Engine(model, taps), KvCache(model.kv_shape, _SLOTS))
         session = steps._session(model.config.vocab_size)
         while session.cached_len < CONTEXT - 1:
             rows = session.next_rows(64)
@@ -154,7 +155,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--weights", default="dense", choices=("dense", "int8", "int4"))
+    parser.add_argument("--weights", default="bf16", choices=("bf16", "int8", "int4"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ops", action="store_true", help="every kind of linear layer alone, too")
     options = parser.parse_args()
@@ -162,7 +163,8 @@ def main() -> None:
     isa = native.enable(options.threads)
     path = resolve_model(options.model)
     weights = Weights(path, torch.bfloat16)
-    model = build_model(model_config(read_config(path)), weights, _SLOTS, options.weights)
+    kept_as = "dense" if options.weights == "bf16" else options.weights
+    model = build_model(model_config(read_config(path)), weights, _SLOTS, kept_as)
     with torch.inference_mode():
         report: dict[str, Any] = {
             "what": "native kernels against the speed of memory, one run, medians",

@@ -8,6 +8,7 @@ processes. `python -m benchmarks.round_overhead` prints JSON.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ def measure(client: Client) -> Iterator[tuple[str, list[pb.GenerateResponse]]]:
 
 def main() -> None:
     """Measure on a stack of its own and print the result."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     config = StackConfig(resolve_model("smollm2-135m"), Addresses.free())
     found: dict[str, list[int]] = {"fixed": [], "off": []}
     forwards: list[int] = []

@@ -31,6 +31,6 @@ class DraftConfig(BaseSettings):
         None, description="the target's model directory, for drafters that share its embedding"
     )
     kernels: str = Field("auto", description="auto (native where it can run), native or reference")
-    threads: int = Field(1, ge=1, description="threads for matrix products")
+    threads: int = Field(1, ge=1, le=256, description="threads for matrix products")
     max_sessions: int = Field(64, ge=1, description="sessions followed at once")
     log_level: str = Field("info", description="debug, info, warning or error")

@@ -33,6 +33,8 @@ class Rope:
             raise ValueError(
                 f"partial_rotary_factor {config['partial_rotary_factor']} is not supported"
             )
+        if head_dim % 2:
+            raise ValueError(f"head_dim must be even, got {head_dim}: rotation takes pairs")
         scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
         theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
         return cls(head_dim, float(theta), scaling, config.get("max_position_embeddings", 2048))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from slipstream.fetch import fetch as fetch_model
 from slipstream.generate import Options, as_json, generate, read_prompts
 from slipstream.model_cache import DEFAULT_MODEL, resolve_model
 from slipstream.probe import is_healthy
-from slipstream.stack import Addresses, LocalStack, StackConfig, StackError
+from slipstream.stack import WEIGHTS, Addresses, LocalStack, StackConfig, StackError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False)
@@ -68,6 +69,8 @@ def up(
     weights: Weights = "auto",
 ) -> None:
     """Run all three services here until Ctrl-C."""
+    if weights not in WEIGHTS:
+        raise typer.BadParameter(f"must be one of {', '.join(WEIGHTS)}, got {weights!r}")
     serving.configure_logging("info")
     ports = (gateway_port, target_port, draft_port)
     addresses = Addresses(*(f"127.0.0.1:{port}" for port in ports))
@@ -221,8 +224,15 @@ def connected(gateway: str | None, model: str, load: list[str] | None) -> Iterat
         stack.stop()
 
 
+def _terminate(number: int, frame: object) -> None:
+    """Leave as Ctrl-C does, so that a local stack is stopped in order."""
+    del frame
+    raise SystemExit(128 + number)
+
+
 def main() -> None:
     """Run the command line; a user's mistake ends as one line, not a traceback."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except (ValueError, OSError, RuntimeError, StackError) as error:

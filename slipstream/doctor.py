@@ -42,6 +42,7 @@ def examine(model: str, addresses: Addresses | None) -> Iterator[Finding]:
     yield check_kernels_package()
     yield check_cores()
     yield check_row_invariance()
+    yield check_native_kernels()
     yield check_model(model)
     if addresses is not None:
         yield _ask("target", addresses.target, lambda: check_target(addresses.target))
@@ -107,13 +108,13 @@ def check_row_invariance() -> Finding:
     return Finding("row invariance", not different, detail, "try another torch build")
 
 
-def check_kernels() -> Finding:
+def check_native_kernels() -> Finding:
     """The native kernels are built, and this CPU can run them."""
     from kernels.native import select
 
     kernels = select("auto", num_threads=1)
     detail = kernels.shortcoming or kernels.name
-    return Finding("kernels", not kernels.shortcoming, detail, "python -m kernels.native")
+    return Finding("native kernels", not kernels.shortcoming, detail, "python -m kernels.native")
 
 
 def check_model(model: str) -> Finding:

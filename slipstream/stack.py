@@ -29,6 +29,8 @@ from slipstream.probe import is_healthy, list_drafters
 
 log = structlog.get_logger()
 
+# What the target takes. Its own module would bring torch, and seconds, to every command.
+WEIGHTS = ("auto", "bf16", "int8", "int4")
 _STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _RESPAWN_PAUSE_S = 1.0

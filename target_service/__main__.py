@@ -10,7 +10,8 @@ import structlog
 import torch
 
 from kernels.kv_slots import KEY_BLOCK
-from kernels.native import select
+from kernels.native import Selection, select
+from kernels.native.packing import MAX_HEAD_DIM
 from kernels.quantized_linear import WEIGHT_FORMATS
 from protos import pairing, serving, target_pb2_grpc, tensors
 from protos.pairing import Pairing
@@ -75,8 +76,20 @@ def weight_format(config: TargetConfig) -> str:
     return config.weights if config.weights in WEIGHT_FORMATS else "dense"
 
 
-def load(config: TargetConfig, kernels: str) -> tuple[Llama, TargetFacts]:
-    """Load the model and state the facts about it; `kernels` names those in use."""
+def kernels_of(config: TargetConfig, kernels: Selection, model: Llama) -> str:
+    """Name the kernels that run a model. Raises ValueError if others were demanded."""
+    if model.is_native or kernels.name == "reference":
+        return kernels.name
+    found = f"{str(model.dtype).removeprefix('torch.')}, head_dim {model.config.head_dim}"
+    reason = f"they serve bfloat16 and head sizes up to {MAX_HEAD_DIM}; the model has {found}"
+    if config.kernels == "native":
+        raise ValueError(f"kernels is 'native', but {reason}")
+    log.warning("native_kernels_unavailable", reason=reason)
+    return "reference"
+
+
+def load(config: TargetConfig, kernels: Selection) -> tuple[Llama, TargetFacts]:
+    """Load the model and state the facts about it."""
     kept_as = weight_format(config)
     raw_config = read_config(config.model)
     model_cfg = model_config(raw_config)
@@ -91,7 +104,7 @@ def load(config: TargetConfig, kernels: str) -> tuple[Llama, TargetFacts]:
         max_context_len=limit,
         weights=str(model.dtype).removeprefix("torch.") if kept_as == "dense" else kept_as,
         device=str(model.device),
-        kernels=kernels if model.dtype is torch.bfloat16 else "reference",
+        kernels=kernels_of(config, kernels, model),
     )
 
 
@@ -115,7 +128,7 @@ async def main() -> None:
     kernels = select(config.kernels, config.threads)
     if kernels.shortcoming:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
-    model, facts = load(config, kernels.name)
+    model, facts = load(config, kernels)
     pool = KvPool(model.kv_shape, config.kv_tokens)
     scheduler = Scheduler(chunk_len=config.prefill_chunk, max_sessions=config.max_sessions)
     hub = TapHub(

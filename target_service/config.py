@@ -29,7 +29,9 @@ class TargetConfig(BaseSettings):
         "auto", description="auto (as dtype says), bf16, int8 or int4: converted when loading"
     )
     kernels: str = Field("auto", description="auto (native where it can run), native or reference")
-    threads: int = Field(os.cpu_count() or 1, ge=1, description="threads for matrix products")
+    threads: int = Field(
+        os.cpu_count() or 1, ge=1, le=256, description="threads for matrix products"
+    )
     max_context_len: int = Field(0, ge=0, description="longest session; 0: what the model allows")
     kv_tokens: int = Field(65536, ge=1, description="KV cache for all sessions, in tokens")
     max_sessions: int = Field(64, ge=1, description="sessions open at once")

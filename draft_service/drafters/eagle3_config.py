@@ -111,6 +111,12 @@ def _switches(config: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _check_supported(config: Mapping[str, Any]) -> None:
+    heads = _required(config, "num_attention_heads")
+    kv_heads = config.get("num_key_value_heads") or heads
+    if heads % kv_heads:
+        raise ValueError(
+            f"num_attention_heads is {heads}, not a multiple of num_key_value_heads {kv_heads}"
+        )
     architecture = (config.get("architectures") or ARCHITECTURES)[0]
     if architecture not in ARCHITECTURES:
         raise ValueError(

@@ -67,7 +67,12 @@ def enable(num_threads: int) -> str:
         raise NativeUnavailableError(
             "the native kernels are not built; `python -m kernels.native` builds them"
         )
-    torch.ops.load_library(path)
+    try:
+        torch.ops.load_library(path)
+    except OSError as error:
+        raise NativeUnavailableError(
+            f"{path} cannot be loaded ({error}); delete it and run `python -m kernels.native`"
+        ) from error
     isa = ISAS[torch.ops.slipstream.best_isa()]
     if isa == "none":
         raise NativeUnavailableError("this CPU has no AVX-512 with VNNI")
@@ -122,6 +127,8 @@ def _attention(
     layout: RowLayout,
     scale: float,
 ) -> torch.Tensor:
+    if q_RAD.shape[-1] > packing.MAX_HEAD_DIM:
+        return position_blocked_attention.reference(q_RAD, keys_CSD, values_CXDK, layout, scale)
     return torch.ops.slipstream.attend(
         *(q_RAD, keys_CSD, values_CXDK, layout.positions_R),
         *(layout.prefix_len, layout.trunk_len, layout.tail_slots_RT, scale),

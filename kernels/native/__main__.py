@@ -1,5 +1,6 @@
 """`python -m kernels.native`: build the native kernels, once after installation."""
 
+import subprocess
 import sys
 
 from kernels.native.build import build
@@ -7,5 +8,5 @@ from kernels.native.build import build
 if __name__ == "__main__":
     try:
         print(build())
-    except RuntimeError as error:
-        sys.exit(f"error: {error}")
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"error: the native kernels cannot be built: {error}")

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,11 +40,12 @@ def build(flags: Sequence[str] = FLAGS) -> Path:
     path = library_path(flags)
     if path.is_file():
         return path
-    if shutil.which(os.environ.get("CXX", "g++")) is None:
-        raise RuntimeError("no C++ compiler is there (g++): the reference kernels will be used")
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise RuntimeError(f"no C++ compiler is there (CXX={compiler!r})")
+    path.parent.mkdir(exist_ok=True)
     # In a folder of its own, so that two builds at once do not meet, and moved when it is whole.
-    folder = path.with_suffix(f".{os.getpid()}")
-    folder.mkdir(parents=True)
+    folder = Path(tempfile.mkdtemp(dir=path.parent))
     try:
         _compile(path.stem, folder, flags)
         (folder / path.name).replace(path)

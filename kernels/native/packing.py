@@ -18,13 +18,13 @@ from kernels.quantized_linear import Int4Linear, Int8Linear
 
 # Outputs of a tile: the gate's and up's lie beside each other, tile by tile.
 _TILE = 16
-_MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 256
 
 
 def pack_layers(like: torch.Tensor, layers: Sequence[DecoderLayer]) -> Any:
     """Return the layers packed, or None if the native kernels cannot run them."""
     del like
-    if layers[0].head_dim > _MAX_HEAD_DIM or layers[0].head_dim % 2:
+    if layers[0].head_dim > MAX_HEAD_DIM or layers[0].head_dim % 2:
         return None
     stack = torch.ops.slipstream.new_stack()
     for layer in layers:

@@ -32,6 +32,12 @@ def _check_supported(config: Mapping[str, Any]) -> None:
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
         if not config.get(name):
             raise ValueError(f"config.json has no {name!r}")
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    if heads % kv_heads:
+        raise ValueError(
+            f"num_attention_heads is {heads}, not a multiple of num_key_value_heads {kv_heads}"
+        )
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
         raise ValueError(f"hidden_act {activation!r} is not supported; known: silu")

@@ -98,6 +98,11 @@ class Llama:
         return self._embedding_VH.device
 
     @property
+    def is_native(self) -> bool:
+        """Whether the native kernels run its layers."""
+        return self._stack.packed is not None
+
+    @property
     def kv_shape(self) -> KvShape:
         """What a slot of this model's cache holds."""
         config = self.config

@@ -167,6 +167,20 @@ def test_what_is_built_is_not_built_again(monkeypatch):
     assert build.build() == build.library_path()
 
 
+@pytest.mark.parametrize("choice", ["auto", "native"])
+def test_a_broken_library_is_reported_with_its_remedy(choice, monkeypatch, tmp_path):
+    broken = tmp_path / "slipstream_broken.so"
+    broken.write_text("no library")
+    monkeypatch.setattr(native, "library_path", lambda: broken)
+    if choice == "native":
+        with pytest.raises(ValueError, match=f"{broken} cannot be loaded .* delete it"):
+            native.select(choice, 1)
+    else:
+        found = native.select(choice, 1)
+        assert found.name == "reference"
+        assert "delete it and run `python -m kernels.native`" in found.shortcoming
+
+
 def test_a_missing_compiler_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "library_path", lambda _flags: tmp_path / "slipstream.so")
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))

@@ -18,6 +18,7 @@ import structlog
 import torch
 from safetensors.torch import load_file, save_file
 
+from kernels.native import Selection
 from protos import serving, target_pb2_grpc
 from protos.messages import SamplingParams
 from target_service.__main__ import load, main, until_one_ends
@@ -91,7 +92,7 @@ def test_a_model_that_cannot_be_computed_is_an_error(refused, tmp_path):
 
 class TestLoading:
     def facts(self, tiny_dir: Path, **settings: object):
-        return load(TargetConfig(model=tiny_dir, **settings), "native (amx)")[1]
+        return load(TargetConfig(model=tiny_dir, **settings), Selection("native (amx)"))[1]
 
     def test_facts_are_those_of_the_directory(self, tiny_dir):
         facts = self.facts(tiny_dir)
@@ -132,7 +133,7 @@ class TestLoading:
 
     def test_another_dtype_changes_weights_and_taps(self, tiny_dir):
         facts = self.facts(tiny_dir, dtype="bfloat16")
-        assert (facts.weights, facts.kernels) == ("bfloat16", "native (amx)")
+        assert facts.weights == "bfloat16"
         assert facts.pairing.tap_dtype == 2
 
     @pytest.mark.parametrize("weights", ["int8", "int4"])
@@ -142,6 +143,11 @@ class TestLoading:
             weights,
             self.facts(tiny_dir).pairing.tap_dtype,
         )
+
+    def test_native_kernels_that_were_demanded_must_fit_the_model(self, tiny_dir):
+        """Nobody asks for them and gets the reference without a word."""
+        with pytest.raises(ValueError, match=r"kernels is 'native', .* the model has float32"):
+            self.facts(tiny_dir, kernels="native")
 
     def test_bf16_is_a_dtype(self, tiny_dir):
         assert self.facts(tiny_dir, weights="bf16").weights == "bfloat16"
@@ -248,7 +254,7 @@ def test_a_checkpoint_of_two_dtypes_is_served_in_one(tmp_path):
     tensors = load_file(path / "model.safetensors")
     norms = {name: t.float() for name, t in tensors.items() if "norm" in name}
     save_file(tensors | norms, path / "model.safetensors")
-    model, facts = load(TargetConfig(model=path, kv_tokens=4096), "reference")
+    model, facts = load(TargetConfig(model=path, kv_tokens=4096), Selection("reference"))
     cache = KvPool(model.kv_shape, 4096).open(64)
     session = Session("s", [1, 2, 3], SamplingParams(temperature=0), 4, model.config.vocab_size)
 

@@ -33,6 +33,8 @@ def test_every_known_architecture_is_built(tmp_path, architecture):
         ({"num_hidden_layers": None}, "config.json has no 'num_hidden_layers'"),
         ({"num_attention_heads": None}, "config.json has no 'num_attention_heads'"),
         ({"vocab_size": None}, "config.json has no 'vocab_size'"),
+        ({"num_key_value_heads": 3}, "heads is 4, not a multiple of num_key_value_heads 3"),
+        ({"head_dim": 33}, "head_dim must be even, got 33"),
     ],
 )
 def test_what_would_be_computed_wrongly_is_refused(config, change, message):
