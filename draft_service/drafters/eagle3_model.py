@@ -54,7 +54,8 @@ class Eagle3Model:
         self._fuse = _Fuse(tensors)
         # Guesses reach past the last committed token.
         length = max_context_len + MAX_TREE_NODES
-        self._layer = _MidLayer(tensors, config.rope.tables(length, self.dtype))
+        cos_PD, sin_PD = config.rope.tables(length, self.dtype)
+        self._layer = _MidLayer(tensors, (cos_PD.to(self.device), sin_PD.to(self.device)))
         self._norm = _norm(tensors, "norm", config.hidden_size, there=config.last_norm)
         self._head = NormedLinear(DenseLinear(tensors.head()))
         self._target_ids_N = tensors.target_ids()
