@@ -35,7 +35,6 @@ struct PackedMatrix {
   int padded_outputs() const { return pairs * kPairOutputs; }
   // Bytes of a row of activations, up to whole tiles.
   int row_bytes() const { return depth * 64; }
-  int padded_inputs() const { return depth * inputs_per_tile(format); }
   size_t pair_bytes() const { return size_t(depth) * 2 * tile_bytes(format); }
   size_t num_bytes() const { return pairs * pair_bytes(); }
 

@@ -48,7 +48,26 @@ inline void call_for(const std::byte* weights, int bytes) {
   }
 }
 
-// Adds the products of one tile's inputs to the sums.
+// Sums of a block of rows and one tile of weights. Tiles are named where they are used: they are part
+// of an instruction, and no argument.
+template <Format format>
+struct Multiply {
+  static void low_left() { _tile_dpbf16ps(0, 4, 6); }
+  static void low_right() { _tile_dpbf16ps(1, 4, 7); }
+  static void high_left() { _tile_dpbf16ps(2, 5, 6); }
+  static void high_right() { _tile_dpbf16ps(3, 5, 7); }
+};
+
+template <>
+struct Multiply<Format::kInt8> {
+  static void low_left() { _tile_dpbssd(0, 4, 6); }
+  static void low_right() { _tile_dpbssd(1, 4, 7); }
+  static void high_left() { _tile_dpbssd(2, 5, 6); }
+  static void high_right() { _tile_dpbssd(3, 5, 7); }
+};
+
+// Adds the products of one tile's inputs to the sums. Loads and products take turns: neither waits
+// for all of the others.
 template <Format format, bool two_blocks>
 inline void step(const std::byte* x, int64_t stride, const std::byte* w) {
   call_for(w, 2 * int(PackedMatrix::tile_bytes(format)));
@@ -61,27 +80,15 @@ inline void step(const std::byte* x, int64_t stride, const std::byte* w) {
     left = unpacked[0];
     right = unpacked[1];
   }
-  // Loads and products take turns: neither waits for all of the others.
   _tile_loadd(6, left, 64);
   _tile_loadd(4, x, stride);
-  if constexpr (format == Format::kInt8) {
-    _tile_dpbssd(0, 4, 6);
-    _tile_loadd(7, right, 64);
-    _tile_dpbssd(1, 4, 7);
-    if constexpr (two_blocks) {
-      _tile_loadd(5, x + 16 * stride, stride);
-      _tile_dpbssd(2, 5, 6);
-      _tile_dpbssd(3, 5, 7);
-    }
-  } else {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, right, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (two_blocks) {
-      _tile_loadd(5, x + 16 * stride, stride);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
+  Multiply<format>::low_left();
+  _tile_loadd(7, right, 64);
+  Multiply<format>::low_right();
+  if constexpr (two_blocks) {
+    _tile_loadd(5, x + 16 * stride, stride);
+    Multiply<format>::high_left();
+    Multiply<format>::high_right();
   }
 }
 

@@ -89,13 +89,6 @@ void to_bf16(const float* x, int count, uint16_t* y) {
   }
 }
 
-void to_float(const uint16_t* x, int count, float* y) {
-  for (int i = 0; i < count; i += 16) {
-    const __mmask16 lanes = first_lanes(count - i);
-    _mm512_mask_storeu_ps(y + i, lanes, load_bf16(x + i, lanes));
-  }
-}
-
 void ActivationRows::fit(int rows, const PackedMatrix& w) {
   stride_ = w.row_bytes();
   parts_ = parts(w.format);

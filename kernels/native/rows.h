@@ -55,8 +55,7 @@ void rms_norm(const float* x, const float* weight, int count, float eps, float* 
 // Rotary embedding of one head, half-split form: y = x cos + (-x2, x1) sin with x = (x1, x2).
 void rotate(float* x, const uint16_t* cos, const uint16_t* sin, int head_dim);
 
-// Conversions of `count` elements.
+// y = x, rounded.
 void to_bf16(const float* x, int count, uint16_t* y);
-void to_float(const uint16_t* x, int count, float* y);
 
 }  // namespace slipstream

@@ -5,8 +5,8 @@
 namespace slipstream {
 namespace {
 
-// A pause takes about 50 ns. Within a job the others come soon; the next job may not come at all, and
-// the end of a step is when other processes need this core.
+// A pause takes some 20 to 50 ns. Within a job the others come soon; the next job may not come at all,
+// and the end of a step is when other processes need this core.
 constexpr int kPausesForOthers = 1000;
 constexpr int kPausesForWork = 100;
 
@@ -77,7 +77,5 @@ void Team::stop() {
   workers_.clear();
   stopping_ = false;
 }
-
-Team::~Team() { stop(); }
 
 }  // namespace slipstream

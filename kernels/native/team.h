@@ -40,8 +40,6 @@ class Team {
     return {int(int64_t(count) * rank / size_), int(int64_t(count) * (rank + 1) / size_)};
   }
 
-  ~Team();
-
  private:
   using Function = void (*)(const void* context, int rank);
 

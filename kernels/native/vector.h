@@ -10,16 +10,9 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896340736f;
 
-inline __m512 to_float(__m256i bf16) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
-}
-
-inline __m512 load_bf16(const uint16_t* source) {
-  return to_float(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
-}
-
 inline __m512 load_bf16(const uint16_t* source, __mmask16 mask) {
-  return to_float(_mm256_maskz_loadu_epi16(mask, source));
+  const __m512i halves = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, source));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(halves, 16));
 }
 
 // The bits of the nearest bf16, ties to even, in the upper halves. NaN stays NaN.
