@@ -12,8 +12,10 @@ import json
 import random
 import statistics
 import time
+from collections.abc import AsyncIterator
 
 from protos import draft_pb2, draft_pb2_grpc, serving, target_pb2, target_pb2_grpc
+from protos import gateway_pb2 as pb
 from slipstream.client import AsyncClient, Request
 from slipstream.model_cache import resolve_model
 from slipstream.stack import Addresses, LocalStack, StackConfig
@@ -73,9 +75,9 @@ async def _until(holdings: Holdings, *, held: bool) -> None:
     raise RuntimeError(f"after {_PATIENCE} questions the services do not say {held}")
 
 
-async def _take(stream: object, chunks: int) -> None:
+async def _take(stream: AsyncIterator[pb.GenerateResponse], chunks: int) -> None:
     received = 0
-    async for _ in stream:  # type: ignore[attr-defined]
+    async for _ in stream:
         received += 1
         if received == chunks:
             return

@@ -3,9 +3,10 @@
     read        a huge-page buffer as large as the packed weights, read once
     products    all matrix products of a step, the same kernels with nothing between
     step        a whole step of the target's engine, context 256
+    reference   the same step on the reference kernels, before the others: they cannot take turns
 
-All in one run, in turn, medians. `python -m benchmarks.kernels` prints JSON; `--weights int8` and
-`--model` choose what is measured.
+All in one run, the first three in turn, medians. `python -m benchmarks.kernels` prints JSON;
+`--weights int8` and `--model` choose what is measured.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from target_service.weights import Weights, read_config
 CONTEXT = 256
 ROWS = (1, 2, 4, 8, 16, 32)
 _SLOTS = 512
+_REFERENCE_ROWS = (1, 8)
 _REPEATS = 40
 
 Work = Callable[[], object]
@@ -87,6 +89,13 @@ class Steps:
         generator = torch.Generator().manual_seed(0)
         tokens = torch.randint(vocab_size, (CONTEXT,), generator=generator).tolist()
         return Session("bench", tokens, SamplingParams(temperature=0.0), 100, vocab_size)
+
+
+def measure_reference(model: Llama) -> dict[int, float]:
+    """Return the time of a step on the reference kernels, which must be in use, by rows, in ms."""
+    steps, vocab_size = Steps.prepare(model), model.config.vocab_size
+    works = {str(rows): steps.work(vocab_size, rows) for rows in _REFERENCE_ROWS}
+    return {int(rows): ms for rows, ms in medians_ms(works).items()}
 
 
 def measure(model: Llama) -> list[dict[str, Any]]:
@@ -160,11 +169,13 @@ def main() -> None:
     parser.add_argument("--ops", action="store_true", help="every kind of linear layer alone, too")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    isa = native.enable(options.threads)
     path = resolve_model(options.model)
-    weights = Weights(path, torch.bfloat16)
+    config, weights = model_config(read_config(path)), Weights(path, torch.bfloat16)
+    with torch.inference_mode():
+        reference_ms = measure_reference(build_model(config, weights, _SLOTS))
+    isa = native.enable(options.threads)
     kept_as = "dense" if options.weights == "bf16" else options.weights
-    model = build_model(model_config(read_config(path)), weights, _SLOTS, kept_as)
+    model = build_model(config, weights, _SLOTS, kept_as)
     with torch.inference_mode():
         report: dict[str, Any] = {
             "what": "native kernels against the speed of memory, one run, medians",
@@ -172,6 +183,7 @@ def main() -> None:
             "threads": options.threads,
             "weights": options.weights,
             "context": CONTEXT,
+            "bf16_reference_step_ms": {rows: round(ms, 1) for rows, ms in reference_ms.items()},
             "steps": measure(model),
         }
         if options.ops:

@@ -21,7 +21,8 @@ from safetensors.torch import load_file, save_file
 from kernels.native import Selection
 from protos import serving, target_pb2_grpc
 from protos.messages import SamplingParams
-from target_service.__main__ import load, main, until_one_ends
+from slipstream.stack import WEIGHTS as OFFERED
+from target_service.__main__ import WEIGHTS, load, main, until_one_ends
 from target_service.config import TargetConfig
 from target_service.engine import Engine
 from target_service.kv_cache import KvPool
@@ -264,3 +265,8 @@ def test_a_checkpoint_of_two_dtypes_is_served_in_one(tmp_path):
     assert facts.weights == "bfloat16"
     assert outcome.taps_PTH.dtype == torch.bfloat16
     assert outcome.verdict is not None
+
+
+def test_the_command_line_offers_the_weights_that_the_target_takes():
+    """It names them itself, because the target's own module brings torch."""
+    assert OFFERED == WEIGHTS
