@@ -17,7 +17,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from kernels.normed_linear import NormedLinear
 from protos.messages import DraftTree, SamplingParams
 from slipstream.model_cache import resolve_model
 from target_service.engine import Engine
-from target_service.kv_cache import KvCache
+from target_service.kv_memory import PAGE_LEN
 from target_service.models import build_model, model_config
 from target_service.models.llama import Llama
 from target_service.session import Session
@@ -36,6 +36,7 @@ from target_service.weights import Weights, read_config
 CONTEXT = 256
 ROWS = (1, 2, 4, 8, 16, 32)
 _SLOTS = 512
+_PAGES = tuple(range(_SLOTS // PAGE_LEN))
 _REFERENCE_ROWS = (1, 8)
 _REPEATS = 40
 
@@ -58,18 +59,17 @@ class Steps:
     """An engine and a session that stays at its context, however often it is verified."""
 
     engine: Engine
-    cache: KvCache
 
     @classmethod
     def prepare(cls, model: Llama) -> Steps:
         """Fill the cache with a random text."""
         depth = model.config.num_layers
         taps = sorted({min(2, depth - 1), depth // 2, max(depth - 3, 0)})
-        steps = cls(Engine(model, taps), KvCache(model.kv_shape, _SLOTS))
+        steps = cls(Engine(model, taps, len(_PAGES)))
         session = steps._session(model.config.vocab_size)
         while session.cached_len < CONTEXT - 1:
-            rows = session.next_rows(64)
-            steps.engine.step(rows, steps.cache, 0)
+            rows = replace(session.next_rows(64), pages=_PAGES)
+            steps.engine.step([rows])
             if rows.root is not None:
                 break
             session.advance(len(rows.tokens))
@@ -81,8 +81,8 @@ class Steps:
         session.cached_len = CONTEXT - 1
         tokens = (session.tokens[-1], *range(1, rows))
         session.tree = DraftTree.chain(CONTEXT, tokens)
-        packed = session.next_rows(1)
-        return lambda: self.engine.step(packed, self.cache, 0)
+        batch = [replace(session.next_rows(1), pages=_PAGES)]
+        return lambda: self.engine.step(batch)
 
     @staticmethod
     def _session(vocab_size: int) -> Session:

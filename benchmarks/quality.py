@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from kernels import native
 from kernels.attention import lay_out_rows
-from kernels.kv_slots import whole_blocks
+from kernels.kv_pages import num_pages_for, whole_pages
 from kernels.quantized_linear import WEIGHT_FORMATS
 from slipstream.model_cache import resolve_model
 from target_service.kv_cache import KvCache
@@ -33,12 +33,13 @@ _CHUNK = 128
 @torch.inference_mode()
 def logits_of(model: Llama, token_ids: torch.Tensor) -> torch.Tensor:
     """Return the logits after every token of a text, [R, V]."""
-    cache = KvCache(model.kv_shape, whole_blocks(len(token_ids)))
+    cache = KvCache(model.kv_shape, num_pages_for(len(token_ids)), 0)
+    pages_X = cache.pages(range(cache.num_pages))
     parts = []
     for start in range(0, len(token_ids), _CHUNK):
         chunk = token_ids[start : start + _CHUNK]
-        layout = lay_out_rows(start, range(-1, len(chunk) - 1), model.device)
-        parts.append(model.logits(model.forward(chunk, layout, cache, ())[0]))
+        layout = lay_out_rows(pages_X, start, range(-1, len(chunk) - 1))
+        parts.append(model.logits(model.forward(chunk, [layout], cache.kv, ())[0]))
     return torch.cat(parts)
 
 
@@ -73,7 +74,7 @@ def main() -> None:
     config = model_config(read_config(path))
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     token_ids = torch.tensor(tokenizer.encode(options.text.read_text()).ids)
-    longest = whole_blocks(len(token_ids))
+    longest = whole_pages(len(token_ids))
     reference_RV = logits_of(build_model(config, Weights(path, torch.float32), longest), token_ids)
     report: dict[str, Any] = {
         "what": "formats against the float32 reference, teacher-forced",

@@ -49,6 +49,7 @@ class Generation:
     stopping: Stopping
     policy: Policy
     drafter_id: str
+    priority: int = 0
 
 
 def parse_request(request: pb.GenerateRequest, model: ModelText) -> Generation:
@@ -63,6 +64,7 @@ def parse_request(request: pb.GenerateRequest, model: ModelText) -> Generation:
         stopping=stopping,
         policy=_policy(request.speculation),
         drafter_id=check_id("drafter_id", drafter_id) if drafter_id else "",
+        priority=request.priority,
     )
 
 

@@ -149,7 +149,11 @@ def _prompt_info(generation: Generation) -> pb.PromptInfo:
 def _finish_info(
     generation: Generation, finish: Finish, session: Session, elapsed_ns: tuple[int, int]
 ) -> pb.FinishInfo:
-    usage = pb.Usage(prompt_tokens=len(generation.prompt), completion_tokens=session.num_tokens)
+    usage = pb.Usage(
+        prompt_tokens=len(generation.prompt),
+        completion_tokens=session.num_tokens,
+        cached_prompt_tokens=session.cached_prompt_tokens,
+    )
     return pb.FinishInfo(
         reason=_REASONS[finish.reason],
         stop_token_id=finish.stop_token_id,

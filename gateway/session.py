@@ -80,6 +80,11 @@ class Session:
         return self._rounds.statistics
 
     @property
+    def cached_prompt_tokens(self) -> int:
+        """Tokens of the prompt that the target did not compute again."""
+        return self._target.cached_prompt_tokens
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of the answer so far."""
         return self._answer.num_tokens
@@ -111,16 +116,26 @@ class Session:
         drafting = self._start_drafting(replicas)
         try:
             await self._target.open(self._generation)
-            committed = self._commit(await self._target.verdict())
-            while committed.chunk.finish is None:
-                await self._target.verify(await self._next_tree())
-                committed = self._commit(await self._target.verdict())
+            await (self._speculate() if self._generation.policy.drafts else self._run_plainly())
         except Exception as error:
             self._out.put_nowait(error)
         finally:
             self._target.cancel()
             if drafting is not None:
                 drafting.cancel()
+
+    async def _speculate(self) -> None:
+        committed = self._commit(await self._target.verdict())
+        while committed.chunk.finish is None:
+            await self._target.verify(await self._next_tree())
+            committed = self._commit(await self._target.verdict())
+
+    async def _run_plainly(self) -> None:
+        """Take what the target commits on its own."""
+        committed = self._commit(await self._target.verdict())
+        while committed.chunk.finish is None:
+            self._rounds.poll(time.monotonic(), self._answer.remaining)
+            committed = self._commit(await self._target.verdict())
 
     def _start_drafting(self, replicas: DraftReplicas) -> asyncio.Task[None] | None:
         if not self._generation.policy.drafts:

@@ -39,11 +39,14 @@ class TargetStream:
 
     def __init__(self, stub: target_pb2_grpc.TargetServiceStub, session_id: str) -> None:
         self.session_id = session_id
+        self.cached_prompt_tokens = 0
         self._stub = stub
         self._call = stub.Decode()
 
     async def open(self, generation: Generation) -> None:
         """Open the session; the prompt's verdict will follow. Raises AioRpcError.
+
+        Without drafts the target goes on by itself: no message a token from here to there.
 
         A target that cannot be reached is tried again for a moment: after a restart the channel
         itself finds it only at its next attempt to connect.
@@ -60,15 +63,20 @@ class TargetStream:
             self._call = self._stub.Decode()
 
     async def _open_once(self, generation: Generation) -> None:
+        longest = len(generation.prompt) + generation.stopping.max_new_tokens
         request = target_pb2.OpenSession(
             session_id=self.session_id,
             prompt_token_ids=generation.prompt,
             max_new_tokens=generation.stopping.max_new_tokens,
             sampling=generation.sampling.to_proto(),
             expect_taps=generation.policy.drafts,
+            stop_token_ids=generation.stopping.stop_token_ids,
+            priority=generation.priority,
+            run=None if generation.policy.drafts else target_pb2.Run(until_len=longest),
         )
         await self._write(target_pb2.DecodeRequest(open=request))
-        await self._read()
+        opened = (await self._read()).opened
+        self.cached_prompt_tokens = opened.cached_prompt_tokens
 
     async def verify(self, tree: DraftTree) -> None:
         """Send a tree. Raises AioRpcError."""

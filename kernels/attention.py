@@ -9,8 +9,8 @@ As in linear layers, every product has 16 rows: without AVX-512, matrix librarie
 other bits in a product of 32 or 192.
 
 Legend: R rows, A query heads, C key-value heads, G query heads a key-value head, D head size,
-S slots of the cache, T positions of a tail, B row blocks of P = 16 queries. The values of a cache,
-values_CXDK, lie in X blocks of K = 64 slots (see `kv_slots`).
+S slots of a session, T positions of a tail, B row blocks of P = 16 queries, X pages of a session,
+of K = 64 slots each (see `kv_pages`).
 """
 
 from __future__ import annotations
@@ -24,27 +24,47 @@ import torch.nn.functional as F
 
 from kernels import tree
 from kernels.dispatch import Op
-from kernels.kv_slots import KEY_BLOCK, values_of_blocks, values_of_slots, whole_blocks
+from kernels.kv_pages import (
+    PAGE_LEN,
+    KvPages,
+    slots_in_pool,
+    values_of_pages,
+    values_of_slots,
+    whole_pages,
+)
 from kernels.linear import ROW_BLOCK, padded_rows
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Which keys each row of a forward may see. Made once, used by every layer.
+    """Which keys each of a session's rows may see. Made once, used by every layer.
 
-    Positions count from the first slot; what lies there is at `first_position` of the text.
-    The session's first `prefix_len` positions lie in slots of the same number and are seen by all
-    rows; row i itself lies in slot prefix_len + i. Rows of a chain lie where their positions say:
-    their keys are the slots below `trunk_len` up to their own. A row of a tree gathers the slots
-    from `trunk_len` on along its own path (`tail_slots_RT`).
+    The session's slots lie in `pages_X`. Positions count from the first slot; what lies there is at
+    `first_position` of the text. The session's first `prefix_len` positions lie in slots of the
+    same number and are seen by all rows; row i itself lies in slot prefix_len + i. Rows of a chain
+    lie where their positions say: their keys are the slots below `trunk_len` up to their own. A row
+    of a tree gathers the slots from `trunk_len` on along its own path (`tail_slots_RT`).
     """
 
+    pages_X: torch.Tensor
     prefix_len: int
     positions_R: torch.Tensor
     trunk_len: int
     tail_slots_RT: torch.Tensor | None
     first_position: int = 0
 
+    @property
+    def num_rows(self) -> int:
+        return len(self.positions_R)
+
+    @cached_property
+    def pool_slots_R(self) -> torch.Tensor:  # noqa: N802
+        """Where the rows themselves lie among the slots of all pages."""
+        end = self.prefix_len + self.num_rows
+        slots_R = torch.arange(self.prefix_len, end, device=self.pages_X.device)
+        return slots_in_pool(self.pages_X, slots_R)
+
+    @cached_property
     def padded(self) -> RowLayout:
         """Return the layout with rows up to whole row blocks. The new ones see something, too."""
         padding = padded_rows(len(self.positions_R)) - len(self.positions_R)
@@ -66,36 +86,38 @@ class RowLayout:
 
 
 def lay_out_rows(
-    prefix_len: int, parents: Sequence[int], device: torch.device, first_position: int = 0
+    pages_X: torch.Tensor, prefix_len: int, parents: Sequence[int], first_position: int = 0
 ) -> RowLayout:
-    """Return the layout of rows whose tree is `parents`, the first one following the prefix."""
+    """Return the layout of rows whose tree is `parents`, the first one following the prefix.
+
+    The session's pages must hold the prefix and all rows.
+    """
+    device = pages_X.device
+    assert prefix_len + len(parents) <= len(pages_X) * PAGE_LEN, (prefix_len, parents, pages_X)
     if tree.is_chain(parents):
         rows = len(parents)
         positions_R = torch.arange(prefix_len, prefix_len + rows, device=device)
-        seen = whole_blocks(prefix_len + rows)
-        return RowLayout(prefix_len, positions_R, seen, None, first_position)
-    trunk_len = prefix_len // KEY_BLOCK * KEY_BLOCK
+        seen = whole_pages(prefix_len + rows)
+        return RowLayout(pages_X, prefix_len, positions_R, seen, None, first_position)
+    trunk_len = prefix_len // PAGE_LEN * PAGE_LEN
     shared = list(range(trunk_len, prefix_len))
     slots = [shared + [prefix_len + node for node in path] for path in tree.paths(parents)]
-    width = whole_blocks(max(map(len, slots)))
+    width = whole_pages(max(map(len, slots)))
     tail_slots_RT = torch.tensor([row + [0] * (width - len(row)) for row in slots], device=device)
     positions_R = torch.tensor([trunk_len + len(row) - 1 for row in slots], device=device)
-    return RowLayout(prefix_len, positions_R, trunk_len, tail_slots_RT, first_position)
+    return RowLayout(pages_X, prefix_len, positions_R, trunk_len, tail_slots_RT, first_position)
 
 
 @Op
 def position_blocked_attention(
-    q_RAD: torch.Tensor,
-    keys_CSD: torch.Tensor,
-    values_CXDK: torch.Tensor,
-    layout: RowLayout,
-    scale: float,
+    q_RAD: torch.Tensor, kv: KvPages, layer: int, layout: RowLayout, scale: float
 ) -> torch.Tensor:
     """softmax(scale q k^T) v over the keys each row may see, in float32. Returns [R, A, D].
 
-    The rows' own keys and values must already lie in the cache. R * G must fill whole row blocks,
-    and the cache must be finite wherever the layout reaches.
+    The rows' own keys and values must already lie in their slots of the layer. R * G must fill
+    whole row blocks, and the session's pages must be finite wherever the layout reaches.
     """
+    keys_CSD, values_CXDK = kv.of_session(layer, layout.pages_X)
     q_CRGD = (q_RAD.float() * scale).unflatten(1, (len(keys_CSD), -1)).transpose(0, 1)
     attend = _attend_chain if layout.tail_slots_RT is None else _attend_tree
     out_CRGD = attend(q_CRGD, keys_CSD, values_CXDK, layout)
@@ -174,8 +196,8 @@ def _trunk_keys(keys_CSD: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout)
 def _trunk_values(
     values_CXDK: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout
 ) -> torch.Tensor:
-    blocks_CXDK = values_CXDK[:, : layout.trunk_len // KEY_BLOCK]
-    return _for_all_blocks(values_of_blocks(blocks_CXDK), q_CBPD)
+    blocks_CXDK = values_CXDK[:, : layout.trunk_len // PAGE_LEN]
+    return _for_all_blocks(values_of_pages(blocks_CXDK), q_CBPD)
 
 
 def _for_all_blocks(trunk_CSD: torch.Tensor, q_CBPD: torch.Tensor) -> torch.Tensor:
@@ -200,10 +222,10 @@ def _products(a_CBPX: torch.Tensor, b_CBXY: torch.Tensor) -> torch.Tensor:
 def _add_blocks(out_CBPD: torch.Tensor, weights_CBPS: torch.Tensor, v_CBSD: torch.Tensor) -> None:
     """Add weights @ values to `out`, key block after key block."""
     for out_BPD, weights_BPS, v_BSD in zip(out_CBPD, weights_CBPS, v_CBSD, strict=True):
-        for start in range(0, weights_BPS.shape[-1], KEY_BLOCK):
-            block = slice(start, start + KEY_BLOCK)
+        for start in range(0, weights_BPS.shape[-1], PAGE_LEN):
+            block = slice(start, start + PAGE_LEN)
             out_BPD.baddbmm_(weights_BPS[..., block], v_BSD[:, block])
 
 
 def _block_sums(weights_CBPS: torch.Tensor) -> torch.Tensor:
-    return weights_CBPS.unflatten(-1, (-1, KEY_BLOCK)).sum(-1)
+    return weights_CBPS.unflatten(-1, (-1, PAGE_LEN)).sum(-1)

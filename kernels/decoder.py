@@ -9,7 +9,7 @@ That is Llama's layer with everything its relatives add: biases where the linear
 two vectors.
 
 Legend: R rows, H hidden, X inputs of q, k and v, A query heads, C key-value heads, D head size,
-L layers, P positions, S slots, B blocks of K slots (see kv_slots), T taps.
+L layers, P positions, T taps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from kernels.attention import RowLayout, position_blocked_attention
 from kernels.dispatch import Op
 from kernels.elementwise import rms_norm, rotate, silu_mul
-from kernels.kv_slots import write_rows
+from kernels.kv_pages import KvPages
 from kernels.linear import Linear, padded_rows
 
 Angles = tuple[torch.Tensor, torch.Tensor]
@@ -68,33 +68,50 @@ def pack_layers(like: torch.Tensor, layers: Sequence[DecoderLayer]) -> Any:
 def decode_layers(
     h_RH: torch.Tensor,
     stack: DecoderStack,
-    layout: RowLayout,
-    cache: tuple[torch.Tensor, torch.Tensor],
+    layouts: Sequence[RowLayout],
+    kv: KvPages,
     tap_layers: Sequence[int] = (),
     x_RX: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return h after all layers, [R, H], and the inputs of `tap_layers` side by side, [R, T * H].
 
-    `cache` are the keys [L, C, S, D] and values [L, C, B, D, K] of one session, to which the rows
-    are added as `layout` says. `x_RX` is the input of attention in a layer without an input norm.
+    Rows are those of one session after the other, in the order of `layouts`; what each session
+    adds to its pages, its layout says. `x_RX` is the input of attention in a layer without an input
+    norm.
     """
-    rows, layout = len(h_RH), layout.padded()
-    cos_RD, sin_RD = (table[layout.positions_R + layout.first_position] for table in stack.angles)
+    rows = len(h_RH)
+    assert sum(layout.num_rows for layout in layouts) == rows, "each row belongs to a session"
+    cos_RD, sin_RD = (_padded(table[_text_positions(layouts)]) for table in stack.angles)
     h_RH, given_RX = _padded(h_RH), None if x_RX is None else _padded(x_RX)
     inputs: dict[int, torch.Tensor] = {}
     for index, layer in enumerate(stack.layers):
         inputs[index] = h_RH
         normed_RX = _input(h_RH, layer, given_RX)
         q_RAD, k_RCD, v_RCD = _heads(normed_RX, layer, (cos_RD, sin_RD))
-        keys_CSD, values_CBDK = (part[index] for part in cache)
-        write_rows(keys_CSD, values_CBDK, layout.prefix_len, k_RCD[:rows], v_RCD[:rows])
-        scale = layer.head_dim**-0.5
-        out_RAD = position_blocked_attention(q_RAD, keys_CSD, values_CBDK, layout, scale)
+        out_RAD = torch.zeros_like(q_RAD)
+        first = 0
+        for layout in layouts:
+            mine = slice(first, first := first + layout.num_rows)
+            kv.write(index, layout.pool_slots_R, k_RCD[mine], v_RCD[mine])
+            out_RAD[mine] = _attend(q_RAD[mine], kv, index, layout)
         h_RH = h_RH + layer.o(out_RAD.flatten(1))
         h_RH = h_RH + _mlp(rms_norm(h_RH, layer.post_norm_H, layer.eps), layer)
     inputs[len(stack.layers)] = h_RH
     taps = [inputs[layer][:rows] for layer in tap_layers]
     return h_RH[:rows], torch.cat(taps, dim=-1) if taps else h_RH[:rows, :0]
+
+
+def _text_positions(layouts: Sequence[RowLayout]) -> torch.Tensor:
+    return torch.cat([layout.positions_R + layout.first_position for layout in layouts])
+
+
+def _attend(q_RAD: torch.Tensor, kv: KvPages, layer: int, layout: RowLayout) -> torch.Tensor:
+    """Return the attention of one session's rows: its queries fill row blocks of their own."""
+    q_RX = _padded(q_RAD.flatten(1))
+    scale = q_RAD.shape[-1] ** -0.5
+    padded_RAD = q_RX.unflatten(1, q_RAD.shape[1:])
+    out_RAD = position_blocked_attention(padded_RAD, kv, layer, layout.padded, scale)
+    return out_RAD[: len(q_RAD)]
 
 
 def _input(h_RH: torch.Tensor, layer: DecoderLayer, given_RX: torch.Tensor | None) -> torch.Tensor:

@@ -10,6 +10,8 @@ Legend: B any batch shape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -20,7 +22,16 @@ _MASK32 = 0xFFFFFFFF
 _BELOW_ONE = 1 - 2**-24
 
 
-def gumbel(seed: int, position: int | torch.Tensor, token_ids_B: torch.Tensor) -> torch.Tensor:
+# A seed has 64 bits; seeds in a tensor are those bits as int64, in any shape that broadcasts.
+Seed = int | torch.Tensor
+
+
+def seeds_of_rows(seeds: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Return seeds in [0, 2^64) as a tensor."""
+    return torch.tensor([seed - (seed >> 63 << 64) for seed in seeds], device=device)
+
+
+def gumbel(seed: Seed, position: int | torch.Tensor, token_ids_B: torch.Tensor) -> torch.Tensor:
     """Return the float32 Gumbel noise of token ids (int64) that are candidates for a position."""
     words_B = _philox_word(seed, position, token_ids_B)
     uniform_B = ((words_B.double() + 0.5) * 2**-32).float().clamp_(max=_BELOW_ONE)
@@ -29,7 +40,7 @@ def gumbel(seed: int, position: int | torch.Tensor, token_ids_B: torch.Tensor) -
 
 
 def _philox_word(
-    seed: int, position: int | torch.Tensor, token_ids_B: torch.Tensor
+    seed: Seed, position: int | torch.Tensor, token_ids_B: torch.Tensor
 ) -> torch.Tensor:
     counter_B = token_ids_B >> 2
     zeros_B = torch.zeros_like(counter_B)
@@ -37,7 +48,7 @@ def _philox_word(
     return torch.stack(words).gather(0, (token_ids_B & 3)[None])[0]
 
 
-def gumbel_of_vocabulary(seed: int, positions_B1: torch.Tensor, vocab_size: int) -> torch.Tensor:
+def gumbel_of_vocabulary(seed: Seed, positions_B1: torch.Tensor, vocab_size: int) -> torch.Tensor:
     """Return the noise of every token id, [B, vocab_size]. Same bits as `gumbel`, 4 x cheaper."""
     counter_B = torch.arange(-(-vocab_size // 4), device=positions_B1.device)
     counter_B = counter_B.expand(len(positions_B1), -1)
@@ -51,9 +62,9 @@ def gumbel_of_vocabulary(seed: int, positions_B1: torch.Tensor, vocab_size: int)
 Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def philox(seed: int, counter: Words) -> Words:
-    """Philox4x32-10. Words are 32-bit values in int64 tensors; the seed has 64 bits."""
-    key0, key1 = key_of(seed)
+def philox(seed: Seed, counter: Words) -> Words:
+    """Philox4x32-10. Words are 32-bit values in int64 tensors."""
+    key0, key1 = _key_of(seed)
     c0, c1, c2, c3 = counter
     for _ in range(_ROUNDS):
         high0, low0 = _multiply(c0, _MULTIPLIERS[0])
@@ -63,9 +74,9 @@ def philox(seed: int, counter: Words) -> Words:
     return c0, c1, c2, c3
 
 
-def key_of(seed: int) -> tuple[int, int]:
+def _key_of(seed: Seed) -> tuple[Seed, Seed]:
     """Return the cipher's key, two words of 32 bits."""
-    return seed & _MASK32, seed >> 32
+    return seed & _MASK32, (seed >> 32) & _MASK32
 
 
 def _multiply(word_B: torch.Tensor, multiplier: int) -> tuple[torch.Tensor, torch.Tensor]:

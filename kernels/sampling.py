@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.dispatch import Op
-from kernels.noise import gumbel, gumbel_of_vocabulary
+from kernels.noise import Seed, gumbel, gumbel_of_vocabulary
 
 # Dividing by less would overflow; such a temperature means greedy, as it does to vLLM.
 GREEDY_BELOW = 1e-5
@@ -38,12 +38,16 @@ class Filters:
 
 @Op
 def agreement_tokens(
-    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: int, filters: Filters
+    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: Seed, filters: Filters
 ) -> torch.Tensor:
-    """Return the token (int64, [N]) that each row of float32 logits puts at its position."""
+    """Return the token (int64, [N]) that each row of float32 logits puts at its position.
+
+    The seed is one for all rows, or one a row, [N].
+    """
     if filters.temperature < GREEDY_BELOW:
         return logits_NV.argmax(-1)
     kept_NV = filtered_logits(logits_NV, filters)
+    seed = seed[:, None] if isinstance(seed, torch.Tensor) else seed
     most = int((kept_NV > -torch.inf).sum(-1).max())
     if most > _FEW_CANDIDATES:
         noise_NV = gumbel_of_vocabulary(seed, positions_N[:, None], kept_NV.shape[-1])

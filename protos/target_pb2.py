@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import speculation_pb2 as protos_dot_speculation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/target.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\x12\n\x10GetTargetRequest\"\xf0\x01\n\x11GetTargetResponse\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\'\n\x07pairing\x18\x02 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x12\n\nnum_layers\x18\x03 \x01(\r\x12\x17\n\x0fmax_context_len\x18\x04 \x01(\r\x12\x16\n\x0emax_tree_nodes\x18\x05 \x01(\r\x12\x0f\n\x07weights\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.TargetLoad\x12\x0f\n\x07kernels\x18\t \x01(\t\"~\n\nTargetLoad\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06queued\x18\x02 \x01(\r\x12\x1a\n\x12kv_tokens_reserved\x18\x03 \x01(\x04\x12\x17\n\x0fkv_tokens_total\x18\x04 \x01(\x04\x12\x19\n\x11tap_subscriptions\x18\x05 \x01(\r\"r\n\rDecodeRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.OpenSessionH\x00\x12*\n\x06verify\x18\x02 \x01(\x0b\x32\x18.slipstream.v1.DraftTreeH\x00\x42\t\n\x07message\"v\n\x0e\x44\x65\x63odeResponse\x12.\n\x06opened\x18\x01 \x01(\x0b\x32\x1c.slipstream.v1.SessionOpenedH\x00\x12)\n\x07verdict\x18\x02 \x01(\x0b\x32\x16.slipstream.v1.VerdictH\x00\x42\t\n\x07message\"\x99\x01\n\x0bOpenSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x16\n\x0emax_new_tokens\x18\x03 \x01(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12\x13\n\x0b\x65xpect_taps\x18\x05 \x01(\x08\"-\n\rSessionOpened\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x01 \x01(\r\"c\n\x11StreamTapsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\'\n\x07pairing\x18\x02 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x11\n\tknown_len\x18\x03 \x01(\x04\"z\n\x12StreamTapsResponse\x12/\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x1b.slipstream.v1.TapsAttachedH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.slipstream.v1.TapFrameH\x00\x42\t\n\x07message\"1\n\x0cTapsAttached\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x32\xff\x01\n\rTargetService\x12N\n\tGetTarget\x12\x1f.slipstream.v1.GetTargetRequest\x1a .slipstream.v1.GetTargetResponse\x12I\n\x06\x44\x65\x63ode\x12\x1c.slipstream.v1.DecodeRequest\x1a\x1d.slipstream.v1.DecodeResponse(\x01\x30\x01\x12S\n\nStreamTaps\x12 .slipstream.v1.StreamTapsRequest\x1a!.slipstream.v1.StreamTapsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/target.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\x12\n\x10GetTargetRequest\"\xf0\x01\n\x11GetTargetResponse\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\'\n\x07pairing\x18\x02 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x12\n\nnum_layers\x18\x03 \x01(\r\x12\x17\n\x0fmax_context_len\x18\x04 \x01(\r\x12\x16\n\x0emax_tree_nodes\x18\x05 \x01(\r\x12\x0f\n\x07weights\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.TargetLoad\x12\x0f\n\x07kernels\x18\t \x01(\t\"\xe5\x02\n\nTargetLoad\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06queued\x18\x02 \x01(\r\x12\x1a\n\x12kv_tokens_reserved\x18\x03 \x01(\x04\x12\x17\n\x0fkv_tokens_total\x18\x04 \x01(\x04\x12\x19\n\x11tap_subscriptions\x18\x05 \x01(\r\x12\x18\n\x10kv_tokens_cached\x18\x06 \x01(\x04\x12\x13\n\x0bpreemptions\x18\x07 \x01(\x04\x12\r\n\x05steps\x18\x08 \x01(\x04\x12\x13\n\x0bprompt_rows\x18\t \x01(\x04\x12\x11\n\troot_rows\x18\n \x01(\x04\x12\x12\n\ndraft_rows\x18\x0b \x01(\x04\x12\x18\n\x10\x63ommitted_tokens\x18\x0c \x01(\x04\x12\x1c\n\x14\x61\x63\x63\x65pted_by_position\x18\r \x03(\x04\x12\x15\n\rprompt_tokens\x18\x0e \x01(\x04\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x0f \x01(\x04\"\x95\x01\n\rDecodeRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.OpenSessionH\x00\x12*\n\x06verify\x18\x02 \x01(\x0b\x32\x18.slipstream.v1.DraftTreeH\x00\x12!\n\x03run\x18\x03 \x01(\x0b\x32\x12.slipstream.v1.RunH\x00\x42\t\n\x07message\"\x18\n\x03Run\x12\x11\n\tuntil_len\x18\x01 \x01(\x04\"v\n\x0e\x44\x65\x63odeResponse\x12.\n\x06opened\x18\x01 \x01(\x0b\x32\x1c.slipstream.v1.SessionOpenedH\x00\x12)\n\x07verdict\x18\x02 \x01(\x0b\x32\x16.slipstream.v1.VerdictH\x00\x42\t\n\x07message\"\xe4\x01\n\x0bOpenSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x16\n\x0emax_new_tokens\x18\x03 \x01(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12\x13\n\x0b\x65xpect_taps\x18\x05 \x01(\x08\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\r\x12\x10\n\x08priority\x18\x07 \x01(\x05\x12\x1f\n\x03run\x18\x08 \x01(\x0b\x32\x12.slipstream.v1.Run\"-\n\rSessionOpened\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x01 \x01(\r\"c\n\x11StreamTapsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\'\n\x07pairing\x18\x02 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x11\n\tknown_len\x18\x03 \x01(\x04\"z\n\x12StreamTapsResponse\x12/\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x1b.slipstream.v1.TapsAttachedH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.slipstream.v1.TapFrameH\x00\x42\t\n\x07message\"1\n\x0cTapsAttached\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x32\xff\x01\n\rTargetService\x12N\n\tGetTarget\x12\x1f.slipstream.v1.GetTargetRequest\x1a .slipstream.v1.GetTargetResponse\x12I\n\x06\x44\x65\x63ode\x12\x1c.slipstream.v1.DecodeRequest\x1a\x1d.slipstream.v1.DecodeResponse(\x01\x30\x01\x12S\n\nStreamTaps\x12 .slipstream.v1.StreamTapsRequest\x1a!.slipstream.v1.StreamTapsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,22 +36,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTARGETREQUEST']._serialized_end=82
   _globals['_GETTARGETRESPONSE']._serialized_start=85
   _globals['_GETTARGETRESPONSE']._serialized_end=325
-  _globals['_TARGETLOAD']._serialized_start=327
-  _globals['_TARGETLOAD']._serialized_end=453
-  _globals['_DECODEREQUEST']._serialized_start=455
-  _globals['_DECODEREQUEST']._serialized_end=569
-  _globals['_DECODERESPONSE']._serialized_start=571
-  _globals['_DECODERESPONSE']._serialized_end=689
-  _globals['_OPENSESSION']._serialized_start=692
-  _globals['_OPENSESSION']._serialized_end=845
-  _globals['_SESSIONOPENED']._serialized_start=847
-  _globals['_SESSIONOPENED']._serialized_end=892
-  _globals['_STREAMTAPSREQUEST']._serialized_start=894
-  _globals['_STREAMTAPSREQUEST']._serialized_end=993
-  _globals['_STREAMTAPSRESPONSE']._serialized_start=995
-  _globals['_STREAMTAPSRESPONSE']._serialized_end=1117
-  _globals['_TAPSATTACHED']._serialized_start=1119
-  _globals['_TAPSATTACHED']._serialized_end=1168
-  _globals['_TARGETSERVICE']._serialized_start=1171
-  _globals['_TARGETSERVICE']._serialized_end=1426
+  _globals['_TARGETLOAD']._serialized_start=328
+  _globals['_TARGETLOAD']._serialized_end=685
+  _globals['_DECODEREQUEST']._serialized_start=688
+  _globals['_DECODEREQUEST']._serialized_end=837
+  _globals['_RUN']._serialized_start=839
+  _globals['_RUN']._serialized_end=863
+  _globals['_DECODERESPONSE']._serialized_start=865
+  _globals['_DECODERESPONSE']._serialized_end=983
+  _globals['_OPENSESSION']._serialized_start=986
+  _globals['_OPENSESSION']._serialized_end=1214
+  _globals['_SESSIONOPENED']._serialized_start=1216
+  _globals['_SESSIONOPENED']._serialized_end=1261
+  _globals['_STREAMTAPSREQUEST']._serialized_start=1263
+  _globals['_STREAMTAPSREQUEST']._serialized_end=1362
+  _globals['_STREAMTAPSRESPONSE']._serialized_start=1364
+  _globals['_STREAMTAPSRESPONSE']._serialized_end=1486
+  _globals['_TAPSATTACHED']._serialized_start=1488
+  _globals['_TAPSATTACHED']._serialized_end=1537
+  _globals['_TARGETSERVICE']._serialized_start=1540
+  _globals['_TARGETSERVICE']._serialized_end=1795
 # @@protoc_insertion_point(module_scope)

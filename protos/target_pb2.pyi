@@ -34,26 +34,54 @@ class GetTargetResponse(_message.Message):
     def __init__(self, model_name: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., num_layers: _Optional[int] = ..., max_context_len: _Optional[int] = ..., max_tree_nodes: _Optional[int] = ..., weights: _Optional[str] = ..., device: _Optional[str] = ..., load: _Optional[_Union[TargetLoad, _Mapping]] = ..., kernels: _Optional[str] = ...) -> None: ...
 
 class TargetLoad(_message.Message):
-    __slots__ = ("sessions", "queued", "kv_tokens_reserved", "kv_tokens_total", "tap_subscriptions")
+    __slots__ = ("sessions", "queued", "kv_tokens_reserved", "kv_tokens_total", "tap_subscriptions", "kv_tokens_cached", "preemptions", "steps", "prompt_rows", "root_rows", "draft_rows", "committed_tokens", "accepted_by_position", "prompt_tokens", "cached_prompt_tokens")
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_RESERVED_FIELD_NUMBER: _ClassVar[int]
     KV_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     TAP_SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_CACHED_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_BY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     sessions: int
     queued: int
     kv_tokens_reserved: int
     kv_tokens_total: int
     tap_subscriptions: int
-    def __init__(self, sessions: _Optional[int] = ..., queued: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., kv_tokens_total: _Optional[int] = ..., tap_subscriptions: _Optional[int] = ...) -> None: ...
+    kv_tokens_cached: int
+    preemptions: int
+    steps: int
+    prompt_rows: int
+    root_rows: int
+    draft_rows: int
+    committed_tokens: int
+    accepted_by_position: _containers.RepeatedScalarFieldContainer[int]
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    def __init__(self, sessions: _Optional[int] = ..., queued: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., kv_tokens_total: _Optional[int] = ..., tap_subscriptions: _Optional[int] = ..., kv_tokens_cached: _Optional[int] = ..., preemptions: _Optional[int] = ..., steps: _Optional[int] = ..., prompt_rows: _Optional[int] = ..., root_rows: _Optional[int] = ..., draft_rows: _Optional[int] = ..., committed_tokens: _Optional[int] = ..., accepted_by_position: _Optional[_Iterable[int]] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class DecodeRequest(_message.Message):
-    __slots__ = ("open", "verify")
+    __slots__ = ("open", "verify", "run")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     open: OpenSession
     verify: _speculation_pb2.DraftTree
-    def __init__(self, open: _Optional[_Union[OpenSession, _Mapping]] = ..., verify: _Optional[_Union[_speculation_pb2.DraftTree, _Mapping]] = ...) -> None: ...
+    run: Run
+    def __init__(self, open: _Optional[_Union[OpenSession, _Mapping]] = ..., verify: _Optional[_Union[_speculation_pb2.DraftTree, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+
+class Run(_message.Message):
+    __slots__ = ("until_len",)
+    UNTIL_LEN_FIELD_NUMBER: _ClassVar[int]
+    until_len: int
+    def __init__(self, until_len: _Optional[int] = ...) -> None: ...
 
 class DecodeResponse(_message.Message):
     __slots__ = ("opened", "verdict")
@@ -64,18 +92,24 @@ class DecodeResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[SessionOpened, _Mapping]] = ..., verdict: _Optional[_Union[_speculation_pb2.Verdict, _Mapping]] = ...) -> None: ...
 
 class OpenSession(_message.Message):
-    __slots__ = ("session_id", "prompt_token_ids", "max_new_tokens", "sampling", "expect_taps")
+    __slots__ = ("session_id", "prompt_token_ids", "max_new_tokens", "sampling", "expect_taps", "stop_token_ids", "priority", "run")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     EXPECT_TAPS_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     max_new_tokens: int
     sampling: _speculation_pb2.SamplingParams
     expect_taps: bool
-    def __init__(self, session_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., max_new_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., expect_taps: _Optional[bool] = ...) -> None: ...
+    stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    priority: int
+    run: Run
+    def __init__(self, session_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., max_new_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., expect_taps: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
 
 class SessionOpened(_message.Message):
     __slots__ = ("cached_prompt_tokens",)

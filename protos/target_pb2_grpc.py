@@ -67,7 +67,7 @@ class TargetServiceServicer:
         broken one closes it too and frees everything.
 
         Errors: INVALID_ARGUMENT for anything malformed or over a limit, ALREADY_EXISTS for a session id
-        in use, RESOURCE_EXHAUSTED (with RetryInfo) when the KV cache or the queue is full.
+        in use, RESOURCE_EXHAUSTED (with RetryInfo) when too many sessions are open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

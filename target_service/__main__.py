@@ -9,7 +9,6 @@ from pathlib import Path
 import structlog
 import torch
 
-from kernels.kv_slots import KEY_BLOCK
 from kernels.native import Selection, select
 from kernels.native.packing import MAX_HEAD_DIM
 from kernels.quantized_linear import WEIGHT_FORMATS
@@ -17,12 +16,13 @@ from protos import pairing, serving, target_pb2_grpc, tensors
 from protos.pairing import Pairing
 from target_service.config import TargetConfig
 from target_service.engine import Engine
-from target_service.kv_cache import KvPool
+from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.models import build_model, model_config
 from target_service.models.llama import Llama, LlamaConfig
 from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
-from target_service.step_loop import SPARE_SLOTS, StepLoop
+from target_service.session import SPARE_SLOTS
+from target_service.step_loop import StepLoop
 from target_service.taps import TapHub
 from target_service.weights import Weights, parse_dtype, read_config
 
@@ -48,7 +48,7 @@ def context_len(config: TargetConfig, model: LlamaConfig) -> int:
         raise ValueError(
             f"max_context_len is {config.max_context_len}, the model allows {model.max_context_len}"
         )
-    held = config.kv_tokens // KEY_BLOCK * KEY_BLOCK - SPARE_SLOTS
+    held = config.kv_tokens // PAGE_LEN * PAGE_LEN - SPARE_SLOTS
     longest = config.max_context_len or min(model.max_context_len, held)
     if not 1 <= longest <= held:
         raise ValueError(
@@ -56,6 +56,15 @@ def context_len(config: TargetConfig, model: LlamaConfig) -> int:
             f"max_context_len is {config.max_context_len or model.max_context_len}"
         )
     return longest
+
+
+def check_step_rows(config: TargetConfig) -> None:
+    """Raise ValueError unless a chunk of a prompt and the largest tree fit a step."""
+    if config.step_rows < config.prefill_chunk + SPARE_SLOTS:
+        raise ValueError(
+            f"step_rows must be at least prefill_chunk {config.prefill_chunk} + {SPARE_SLOTS}, "
+            f"got {config.step_rows}"
+        )
 
 
 def model_dtype(config: TargetConfig) -> torch.dtype:
@@ -94,6 +103,7 @@ def load(config: TargetConfig, kernels: Selection) -> tuple[Llama, TargetFacts]:
     raw_config = read_config(config.model)
     model_cfg = model_config(raw_config)
     layers = tap_layers(config, model_cfg.num_layers)
+    check_step_rows(config)
     limit = context_len(config, model_cfg)
     weights = Weights(config.model, model_dtype(config))
     model = build_model(model_cfg, weights, limit + SPARE_SLOTS, kept_as)
@@ -129,16 +139,22 @@ async def main() -> None:
     if kernels.shortcoming:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
     model, facts = load(config, kernels)
-    pool = KvPool(model.kv_shape, config.kv_tokens)
-    scheduler = Scheduler(chunk_len=config.prefill_chunk, max_sessions=config.max_sessions)
+    num_pages = config.kv_tokens // PAGE_LEN
+    scheduler = Scheduler(
+        KvMemory(num_pages),
+        step_rows=config.step_rows,
+        chunk_len=config.prefill_chunk,
+        max_sessions=config.max_sessions,
+    )
     hub = TapHub(
         facts.pairing,
         max_bytes=config.tap_buffer_mib * 2**20,
         attach_timeout_s=config.attach_timeout_s,
     )
-    loop = StepLoop(Engine(model, facts.pairing.tap_layers), scheduler, pool, hub)
+    engine = Engine(model, facts.pairing.tap_layers, num_pages)
+    loop = StepLoop(engine, scheduler, hub)
     server = serving.new_server()
-    servicer = TargetServicer(facts, loop, scheduler, pool, hub)
+    servicer = TargetServicer(facts, loop, scheduler, hub)
     target_pb2_grpc.add_TargetServiceServicer_to_server(servicer, server)
     log.info(
         "loaded",
@@ -147,7 +163,7 @@ async def main() -> None:
         kernels=facts.kernels,
         threads=config.threads,
     )
-    await until_one_ends(loop.run(), serving.serve(server, config.listen, "target"))
+    await until_one_ends(loop.serve(), serving.serve(server, config.listen, "target"))
 
 
 async def until_one_ends(*parts: Coroutine[None, None, None]) -> None:

@@ -38,7 +38,8 @@ class TargetConfig(BaseSettings):
     tap_layers: str = Field(
         "", description="layers whose inputs are tapped, as in 2,15,27; empty: 2, n/2, n-3"
     )
-    prefill_chunk: int = Field(32, ge=16, description="rows of a prompt computed at once")
+    prefill_chunk: int = Field(32, ge=16, description="rows of prompts computed in a step")
+    step_rows: int = Field(256, ge=128, description="rows of all sessions computed in a step")
     tap_buffer_mib: int = Field(64, ge=2, description="taps held for a subscriber, in MiB")
     attach_timeout_s: float = Field(
         5.0, gt=0, description="how long a tap subscriber waits for its session to open"

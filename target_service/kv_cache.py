@@ -1,20 +1,19 @@
-"""Keys and values of sessions: a pool that is promised before it is used, and a cache a session.
+"""Keys, values and taps of all sessions' tokens, in pages.
 
-Legend: L layers, C key-value heads, S slots, D head size, B blocks of K slots (see kv_slots).
+Taps are kept with the pages, so that a session that begins like another can have them, too, without
+computing them again.
+
+Legend: S slots of all pages, X tapped width (layers * hidden), N slots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from kernels import tree
-from kernels.kv_slots import move_slots, new_slots, whole_blocks
-
-
-class KvPoolFullError(Exception):
-    """The pool cannot promise so many slots now. It may after other sessions have closed."""
+from kernels.kv_pages import PAGE_LEN, new_pages, new_zeros
 
 
 @dataclass(frozen=True)
@@ -29,44 +28,30 @@ class KvShape:
 
 
 class KvCache:
-    """One session's keys and values. Slot i holds the token at position i, once it is committed."""
+    """A fixed number of pages, and room for their tokens' taps in the host's memory."""
 
-    def __init__(self, shape: KvShape, num_slots: int) -> None:
+    def __init__(self, shape: KvShape, num_pages: int, tap_width: int) -> None:
         like = torch.empty(0, dtype=shape.dtype, device=shape.device)
-        outer = (shape.num_layers, shape.num_kv_heads)
-        self.keys_LCSD, self.values_LCBDK = new_slots(outer, num_slots, shape.head_dim, like)
-        self.num_slots = num_slots
+        outer = (num_pages, shape.num_layers, shape.num_kv_heads)
+        self.kv = new_pages(*outer, shape.head_dim, like)
+        self.num_pages = num_pages
+        self._taps_SX = new_zeros((num_pages * PAGE_LEN, tap_width), like.cpu())
 
-    def compact(self, slot: int, path: list[int]) -> None:
-        """Move the rows of an accepted path to the slots after `slot`, where the root lies.
+    def pages(self, pages: Sequence[int]) -> torch.Tensor:
+        """Return page numbers where the kernels want them."""
+        return torch.tensor(pages, device=self.kv.keys_PLCKD.device)
 
-        Node i lies in slot + i. The nodes of a chain lie where they belong already.
-        """
-        if not tree.is_chain_prefix(path):
-            source = [slot + node for node in path]
-            move_slots(self.keys_LCSD, self.values_LCBDK, source, slot + 1)
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Move slots, each from the first to the second, as if all at once."""
+        if moves:
+            device = self.kv.keys_PLCKD.device
+            self.kv.move(*torch.tensor(moves, device=device).unbind(1))
 
+    def store_taps(self, slots: Sequence[int], taps_NX: torch.Tensor) -> None:
+        """Keep the taps of committed tokens in their slots."""
+        if taps_NX.shape[1]:
+            self._taps_SX[torch.tensor(slots)] = taps_NX.to(self._taps_SX.device)
 
-class KvPool:
-    """The slots this service may use at once. A session's share is promised when it opens."""
-
-    def __init__(self, shape: KvShape, num_tokens: int) -> None:
-        self._shape = shape
-        self.num_tokens = num_tokens
-        self.num_reserved = 0
-
-    def open(self, num_tokens: int) -> KvCache:
-        """Return a cache for so many tokens. Raises KvPoolFullError if they are not free."""
-        slots = whole_blocks(num_tokens)
-        if self.num_reserved + slots > self.num_tokens:
-            free = self.num_tokens - self.num_reserved
-            raise KvPoolFullError(
-                f"{slots} KV slots are needed, {free} of {self.num_tokens} are free"
-            )
-        self.num_reserved += slots
-        return KvCache(self._shape, slots)
-
-    def close(self, cache: KvCache) -> None:
-        """Give a cache's slots back."""
-        self.num_reserved -= cache.num_slots
-        assert self.num_reserved >= 0, "a cache was closed twice"
+    def taps(self, slots: Sequence[int]) -> torch.Tensor:
+        """Return the taps that lie in slots, [N, X]; a copy."""
+        return self._taps_SX[torch.tensor(slots)]

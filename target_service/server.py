@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,13 @@ from protos import target_pb2_grpc
 from protos.messages import MAX_TREE_NODES, DraftTree, SamplingParams, check_id
 from protos.pairing import Pairing
 from protos.serving import abort_retryable
-from target_service.kv_cache import KvPool, KvPoolFullError
+from target_service.kv_memory import PAGE_LEN
 from target_service.scheduler import QueueFullError, Scheduler
 from target_service.session import Session
 from target_service.step_loop import LiveSession, StepLoop
 from target_service.taps import SubscriberTooSlowError, TapHub
+
+_MAX_STOP_TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,11 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
     """TargetService of target.proto."""
 
     def __init__(
-        self, facts: TargetFacts, loop: StepLoop, scheduler: Scheduler, pool: KvPool, hub: TapHub
+        self, facts: TargetFacts, loop: StepLoop, scheduler: Scheduler, hub: TapHub
     ) -> None:
         self._facts = facts
         self._loop = loop
         self._scheduler = scheduler
-        self._pool = pool
         self._hub = hub
 
     async def GetTarget(  # noqa: N802
@@ -65,12 +66,16 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
         )
 
     def _load(self) -> pb.TargetLoad:
+        memory = self._scheduler.memory
         return pb.TargetLoad(
+            **vars(self._loop.totals),
             sessions=self._scheduler.num_sessions,
             queued=self._scheduler.num_ready,
-            kv_tokens_reserved=self._pool.num_reserved,
-            kv_tokens_total=self._pool.num_tokens,
+            kv_tokens_reserved=memory.num_held * PAGE_LEN,
+            kv_tokens_cached=memory.prefixes.num_unused * PAGE_LEN,
+            kv_tokens_total=memory.pool.num_pages * PAGE_LEN,
             tap_subscriptions=self._hub.num_subscriptions,
+            preemptions=self._scheduler.num_preempted,
         )
 
     async def Decode(  # noqa: N802
@@ -78,9 +83,10 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
     ) -> AsyncIterator[pb.DecodeResponse]:
         """Serve one session from its first message to the end of its stream."""
         live = await self._open(await anext(aiter(requests), None), context)
-        reader = asyncio.create_task(self._read_trees(live, requests))
+        reader = asyncio.create_task(self._read_wishes(live, requests))
         try:
-            yield pb.DecodeResponse(opened=pb.SessionOpened())
+            opened = pb.SessionOpened(cached_prompt_tokens=live.cached_prompt_tokens)
+            yield pb.DecodeResponse(opened=opened)
             while (verdict := await live.verdicts.get()) is not None:
                 if isinstance(verdict, Exception):
                     await _abort(context, verdict)
@@ -96,7 +102,7 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
                 raise ValueError("the first message of Decode must be `open`")
             session = self._new_session(request.open)
             return await self._loop.open(session, expect_taps=request.open.expect_taps)
-        except (ValueError, KeyError, KvPoolFullError, QueueFullError) as error:
+        except (ValueError, KeyError, QueueFullError) as error:
             await _abort(context, error)
         raise AssertionError("abort raises")
 
@@ -117,17 +123,26 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
             SamplingParams.from_proto(request.sampling),
             answer,
             self._facts.pairing.vocab_size,
+            _stop_tokens(request.stop_token_ids),
+            request.priority,
+            run_until=request.run.until_len,
         )
 
-    async def _read_trees(
+    async def _read_wishes(
         self, live: LiveSession, requests: AsyncIterator[pb.DecodeRequest]
     ) -> None:
-        """Pass trees on until the client half-closes; then end the session."""
+        """Pass trees and runs on until the client half-closes; then end the session."""
         try:
             async for request in requests:
-                if request.WhichOneof("message") != "verify":
-                    raise ValueError("every message of Decode after the first must be `verify`")
-                self._loop.verify(live, DraftTree.from_proto(request.verify))
+                match request.WhichOneof("message"):
+                    case "verify":
+                        self._loop.verify(live, DraftTree.from_proto(request.verify))
+                    case "run":
+                        self._loop.run(live, request.run.until_len)
+                    case _:
+                        raise ValueError(
+                            "every message of Decode after the first must be `verify` or `run`"
+                        )
             live.verdicts.put_nowait(None)
         except ValueError as error:
             live.verdicts.put_nowait(error)
@@ -159,6 +174,14 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
             self._hub.unsubscribe(request.session_id, subscription)
 
 
+def _stop_tokens(token_ids: Sequence[int]) -> frozenset[int]:
+    if len(token_ids) > _MAX_STOP_TOKENS:
+        raise ValueError(
+            f"stop_token_ids may have {_MAX_STOP_TOKENS} entries, got {len(token_ids)}"
+        )
+    return frozenset(token_ids)
+
+
 async def _abort(context: Any, error: Exception) -> None:
     """End a Decode call with the status that fits the error."""
     match error:
@@ -167,7 +190,7 @@ async def _abort(context: Any, error: Exception) -> None:
         case KeyError():
             message = f"session_id {error.args[0]!r} is in use"
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, message)
-        case KvPoolFullError() | QueueFullError():
+        case QueueFullError():
             await abort_retryable(context, str(error))
         case _:
             await context.abort(grpc.StatusCode.INTERNAL, f"the step failed: {error}")

@@ -2,7 +2,8 @@
 
 Sans-I/O: knows neither tensors nor sockets. The state is `tokens` (committed), `cached_len` (how
 many of them have rows in the KV cache) and the tree that waits for a verdict. A prompt is nothing
-special: it is committed tokens without rows, followed by the tree of its last token alone.
+special: it is committed tokens without rows, followed by the tree of its last token alone. Nor is a
+session that lost its pages to another: it has committed tokens without rows again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from protos.messages import DraftTree, SamplingParams
+from protos.messages import MAX_TREE_NODES, DraftTree, SamplingParams
+from target_service.kv_memory import SessionPages
+
+# Behind the committed tokens lie the nodes of a tree.
+SPARE_SLOTS = MAX_TREE_NODES
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,7 @@ class Rows:
     """One session's part of a forward: a chain of committed tokens, then the nodes of a tree.
 
     `root` is the index of the tree's first row, or None for a chunk of a prompt that ends before.
+    `pages` hold the prefix and all rows.
     """
 
     session: Session
@@ -25,6 +31,17 @@ class Rows:
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     root: int | None
+    pages: tuple[int, ...] = ()
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the session that the forward needs."""
+        return self.prefix_len + len(self.tokens)
+
+    @property
+    def num_prompt_rows(self) -> int:
+        """Rows of committed tokens before the tree."""
+        return len(self.tokens) if self.root is None else self.root
 
     @property
     def num_drafts(self) -> int:
@@ -48,8 +65,15 @@ class Session:
     sampling: SamplingParams
     max_new_tokens: int
     vocab_size: int
+    stop_token_ids: frozenset[int] = frozenset()
+    priority: int = 0
     cached_len: int = 0
+    # Rows whose taps were told. Those of a session that computes them again are not told again.
+    told_len: int = 0
+    # Until so many tokens are committed, the session decodes plainly without being asked to.
+    run_until: int = 0
     tree: DraftTree | None = None
+    memory: SessionPages = field(default_factory=SessionPages)
     prompt_len: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,9 +101,10 @@ class Session:
     def offer(self, tree: DraftTree) -> bool:
         """Take a tree to verify next. Returns False for a stale one, which is dropped.
 
-        Raises ValueError for a tree from the future, a second one before the verdict, one that does
-        not grow from the last committed token, or one after all of max_new_tokens are committed.
-        The last verdict may commit more than max_new_tokens: trees are not cut.
+        So is one that comes while the session decodes plainly on its own. Raises ValueError for a
+        tree from the future, a second one before the verdict, one that does not grow from the last
+        committed token, or one after all of max_new_tokens are committed. The last verdict may
+        commit more than max_new_tokens: trees are not cut.
         """
         if tree.committed_len < self.committed_len:
             return False
@@ -88,18 +113,37 @@ class Session:
                 f"tree.committed_len is {tree.committed_len}, but only {self.committed_len} "
                 "tokens are committed"
             )
-        if self.tree is not None:
-            raise ValueError(f"a tree for committed_len {self.committed_len} is being verified")
         if tree.tokens[0] != self.tokens[-1]:
             raise ValueError(
                 f"tree.tokens[0] must be the last committed token {self.tokens[-1]}, "
                 f"got {tree.tokens[0]}"
             )
+        self._check_vocabulary("tree.tokens", tree.tokens)
+        if self.tree is not None and self._runs_on:
+            return False
+        if self.tree is not None:
+            raise ValueError(f"a tree for committed_len {self.committed_len} is being verified")
         if self.num_new_tokens >= self.max_new_tokens:
             raise ValueError(f"all {self.max_new_tokens} tokens of max_new_tokens are committed")
-        self._check_vocabulary("tree.tokens", tree.tokens)
         self.tree = tree
         return True
+
+    def run(self, until_len: int) -> bool:
+        """Decode plainly until so many tokens are committed. Returns whether that begins now."""
+        self.run_until = until_len
+        return self._go_on() if self.tree is None else False
+
+    @property
+    def _runs_on(self) -> bool:
+        """Whether the next token is wanted without another word."""
+        if self.committed_len >= self.run_until or self.num_new_tokens >= self.max_new_tokens:
+            return False
+        return not self.num_new_tokens or self.tokens[-1] not in self.stop_token_ids
+
+    def _go_on(self) -> bool:
+        if self._runs_on:
+            self.tree = DraftTree.plain(self.committed_len, self.tokens[-1])
+        return self.tree is not None
 
     def next_rows(self, chunk_len: int) -> Rows:
         """Return the rows of the next forward: at most `chunk_len` of a prompt, then the tree."""
@@ -120,12 +164,16 @@ class Session:
         self.cached_len += num_rows
         assert self.cached_len < self.committed_len
 
-    def commit(self, tokens: Sequence[int]) -> None:
-        """Append the tokens of a verdict. All but the last have rows in the cache."""
+    def commit(self, tokens: Sequence[int]) -> bool:
+        """Append the tokens of a verdict. All but the last have rows in the cache.
+
+        Returns whether the session decodes on plainly.
+        """
         assert self.tree is not None, "nothing was verified"
         self.tree = None
         self.tokens.extend(tokens)
         self.cached_len = self.committed_len - 1
+        return self._go_on()
 
     def _check_vocabulary(self, name: str, tokens: Sequence[int]) -> None:
         for token in tokens:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from target_service.engine import Engine, Outcome
-from target_service.kv_cache import KvCache
 from target_service.session import Rows
 
-Told = Callable[[Outcome | Exception], None]
-Step = tuple[Rows, KvCache, int, asyncio.AbstractEventLoop, Told]
+# For each session what its step found, or what it raised.
+Told = Callable[[Sequence[Outcome | Exception]], None]
+Step = tuple[Sequence[Rows], asyncio.AbstractEventLoop, Told]
 
 
 class StepThread:
@@ -28,9 +28,9 @@ class StepThread:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def submit(self, rows: Rows, cache: KvCache, queued_us: int, told: Told) -> None:
-        """Run a step; `told` is then called on the running loop, with what it raised if it did."""
-        self._steps.put((rows, cache, queued_us, asyncio.get_running_loop(), told))
+    def submit(self, batch: Sequence[Rows], told: Told) -> None:
+        """Run a step; `told` is then called on the running loop, with an outcome a session."""
+        self._steps.put((batch, asyncio.get_running_loop(), told))
 
     def stop(self) -> None:
         """Wait for the step that runs, and end the thread.
@@ -42,10 +42,16 @@ class StepThread:
 
     def _run(self) -> None:
         while (step := self._steps.get()) is not None:
-            rows, cache, queued_us, loop, told = step
-            try:
-                outcome: Outcome | Exception = self._engine.step(rows, cache, queued_us)
-            except Exception as error:
-                outcome = error
+            batch, loop, told = step
+            outcomes = self._outcomes(batch)
             if not loop.is_closed():
-                loop.call_soon_threadsafe(told, outcome)
+                loop.call_soon_threadsafe(told, outcomes)
+
+    def _outcomes(self, batch: Sequence[Rows]) -> Sequence[Outcome | Exception]:
+        """Run a step. If it fails, its sessions run one by one: only who fails alone is told so."""
+        try:
+            return self._engine.step(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                return [error]
+        return [outcome for rows in batch for outcome in self._outcomes([rows])]

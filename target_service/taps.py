@@ -126,7 +126,7 @@ class _Feed:
     subscriptions: list[Subscription] = field(default_factory=list)
 
     def first_row(self) -> int:
-        return self.backlog[0].base_len if self.backlog else self.session.cached_len
+        return self.backlog[0].base_len if self.backlog else self.session.told_len
 
 
 class TapHub:
@@ -155,11 +155,17 @@ class TapHub:
         for subscription in feed.subscriptions if feed else ():
             subscription.end()
 
-    def publish(self, session: Session, base_len: int, taps_TX: torch.Tensor) -> None:
-        """Send the taps of rows from `base_len` on to whoever listens."""
+    def listens(self, session: Session) -> bool:
+        """Whether anybody follows a session's feed, or is about to."""
         feed = self._feeds.get(session.session_id)
-        if feed is None or not (feed.expected or feed.subscriptions):
+        return feed is not None and (feed.expected or bool(feed.subscriptions))
+
+    def publish(self, session: Session, base_len: int, taps_TX: torch.Tensor) -> None:
+        """Send the taps of rows from `base_len` on to whoever listens; then they are told."""
+        session.told_len = base_len + len(taps_TX)
+        if not self.listens(session):
             return
+        feed = self._feeds[session.session_id]
         tokens = tuple(session.tokens[base_len + 1 : base_len + 1 + len(taps_TX)])
         for frame in Frame(base_len, session.committed_len, tokens, taps_TX).split():
             for subscription in feed.subscriptions:

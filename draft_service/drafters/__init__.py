@@ -46,6 +46,9 @@ class Follower(Protocol):
         draft.
         """
 
+    def close(self) -> None:
+        """Free what the session held. Nothing follows."""
+
 
 class Drafter(Protocol):
     """A drafter: what it is, what it needs of a target, and how it follows a session."""

@@ -22,6 +22,7 @@ from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.eagle3_model import Eagle3Model, States
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
 from draft_service.drafters.target_side import TargetSide
+from draft_service.kv_pool import SessionPages
 from draft_service.weights import open_drafter, read_config
 from kernels.sampling import Filters, agreement_tokens, token_logprobs
 from protos.messages import Plan, SamplingParams
@@ -39,10 +40,13 @@ class Eagle3Drafter:
     kind = "eagle3"
     blocking = True
 
-    def __init__(self, drafter_id: str, model: Eagle3Model, pairing: Pairing) -> None:
+    def __init__(
+        self, drafter_id: str, model: Eagle3Model, pairing: Pairing, kv_tokens: int
+    ) -> None:
         self.drafter_id = drafter_id
         self.pairing = pairing
         self._model = model
+        self._pool = model.new_pool(kv_tokens)
 
     @classmethod
     def load(
@@ -51,8 +55,9 @@ class Eagle3Drafter:
         drafter_dir: Path,
         target: TargetSide,
         tap_layers: Sequence[int] | None = None,
+        kv_tokens: int = 65536,
     ) -> Eagle3Drafter:
-        """Load a checkpoint directory for a target.
+        """Load a checkpoint directory for a target, with a KV cache for so many tokens.
 
         `tap_layers` (input-of-layer) overrides what the config says about them. Raises ValueError
         that names what does not fit, in the drafter itself or between it and the target.
@@ -60,11 +65,11 @@ class Eagle3Drafter:
         config = Eagle3Config.from_json(read_config(drafter_dir), target.num_layers, tap_layers)
         tensors = Eagle3Tensors(config, open_drafter(drafter_dir), target)
         model = Eagle3Model(tensors, target.max_context_len)
-        return cls(drafter_id, model, _pairing(config, drafter_dir, target))
+        return cls(drafter_id, model, _pairing(config, drafter_dir, target), kv_tokens)
 
     def follow(self, first_row: int) -> Eagle3Follower:
         """Begin to follow a session whose first row will be at position `first_row`."""
-        return Eagle3Follower(self._model, first_row)
+        return Eagle3Follower(self._model, SessionPages(self._pool, first_row))
 
 
 def _pairing(config: Eagle3Config, drafter_dir: Path, target: TargetSide) -> Pairing:
@@ -84,12 +89,12 @@ def _pairing(config: Eagle3Config, drafter_dir: Path, target: TargetSide) -> Pai
 
 
 class Eagle3Follower:
-    """The drafter's half of one session: its cache, and what its last real row came out as."""
+    """The drafter's half of one session: its pages, and what its last real row came out as."""
 
-    def __init__(self, model: Eagle3Model, first_row: int) -> None:
+    def __init__(self, model: Eagle3Model, pages: SessionPages) -> None:
         self._model = model
-        self._cache = model.new_cache(first_row)
-        self._next_row = first_row
+        self._pages = pages
+        self._next_row = pages.first_row
         self._last: States | None = None
 
     @torch.inference_mode()
@@ -101,7 +106,7 @@ class Eagle3Follower:
         for start in range(0, len(tokens), _PIECE):
             rows = slice(start, start + _PIECE)
             h_TH = self._model.fuse(taps_TX[rows])
-            states = self._model.forward(tokens_T[rows], h_TH, base_len + start, self._cache)
+            states = self._model.forward(tokens_T[rows], h_TH, base_len + start, self._pages)
             self._last = states.last()
         self._next_row += len(tokens)
 
@@ -120,12 +125,16 @@ class Eagle3Follower:
         states, last_real = self._last, self._next_row - 1
         for row in range(last_real, last_real + num_drafts):
             if row > last_real:
-                states = self._model.forward(chosen[-1], states.feedback_RH, row, self._cache)
+                states = self._model.forward(chosen[-1], states.feedback_RH, row, self._pages)
             token_1, logprob_1 = self._choose(states, row, sampling)
             chosen.append(token_1)
             logprobs.append(logprob_1)
         drafted, drafted_logprobs = torch.cat(chosen).tolist(), torch.cat(logprobs).tolist()
         return Draft(tuple(drafted), tuple(range(num_drafts)), tuple(drafted_logprobs))
+
+    def close(self) -> None:
+        """Give the pages back."""
+        self._pages.close()
 
     def _choose(
         self, states: States, row: int, sampling: SamplingParams

@@ -15,17 +15,18 @@ vocabulary, P positions, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
-from draft_service.drafters.eagle3_cache import Eagle3Cache
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
+from draft_service.kv_pool import KvPool, SessionPages
 from kernels.attention import RowLayout, lay_out_rows
 from kernels.decoder import Angles, DecoderLayer, DecoderStack, decode_layers
 from kernels.elementwise import rms_norm
+from kernels.kv_pages import KvPages, new_pages, num_pages_for
 from kernels.linear import DenseLinear
 from kernels.normed_linear import NormedLinear, normed_linear
 from protos.messages import MAX_TREE_NODES
@@ -46,7 +47,7 @@ class States:
 
 
 class Eagle3Model:
-    """The drafter's weights. Stateless: rows and a session's cache in, states out."""
+    """The drafter's weights. Stateless: rows and a session's pages in, states out."""
 
     def __init__(self, tensors: Eagle3Tensors, max_context_len: int) -> None:
         self.config = config = tensors.config
@@ -69,24 +70,28 @@ class Eagle3Model:
     def device(self) -> torch.device:
         return self._embedding_VH.device
 
-    def new_cache(self, first_row: int) -> Eagle3Cache:
-        """Return an empty cache for a session whose first row is at position `first_row`."""
-        config = self.config
-        return Eagle3Cache(first_row, config.num_kv_heads, config.head_dim, self._embedding_VH)
+    def new_pool(self, num_tokens: int) -> KvPool:
+        """Return the KV cache of all sessions, for so many of their tokens together."""
+        config, like = self.config, self._embedding_VH
+        pages = num_pages_for(num_tokens)
+        return KvPool(new_pages(pages, 1, config.num_kv_heads, config.head_dim, like))
 
     def fuse(self, taps_RX: torch.Tensor) -> torch.Tensor:
         """Return the hidden states that rows of taps stand for, [R, H]."""
         return self._fuse(taps_RX.to(self.device, self.dtype))
 
     def forward(
-        self, tokens_R: torch.Tensor, h_RH: torch.Tensor, position: int, cache: Eagle3Cache
+        self, tokens_R: torch.Tensor, h_RH: torch.Tensor, position: int, pages: SessionPages
     ) -> States:
-        """Run consecutive rows, the first of them at `position`, and write them to the cache."""
+        """Run consecutive rows, the first of them at `position`, and write them to their pages.
+
+        Raises KvPoolFullError if those cannot be had.
+        """
         x_RH = F.embedding(tokens_R, self._embedding_VH)
-        chain = range(-1, len(tokens_R) - 1)
-        layout = lay_out_rows(position - cache.first_row, chain, self.device, cache.first_row)
-        cache.reserve(layout.trunk_len)
-        h_RH = self._layer(x_RH, h_RH, layout, cache)
+        chain, slot = range(-1, len(tokens_R) - 1), position - pages.first_row
+        pages_X = pages.reserve(slot + len(tokens_R))
+        layout = lay_out_rows(pages_X, slot, chain, pages.first_row)
+        h_RH = self._layer(x_RH, h_RH, [layout], pages.kv)
         normed_RH = self._norm(h_RH)
         return States(normed_RH, normed_RH if self.config.norm_output else h_RH)
 
@@ -132,13 +137,12 @@ class _MidLayer:
         self._stack = DecoderStack([_decoder_layer(tensors)], angles)
 
     def __call__(
-        self, x_RH: torch.Tensor, h_RH: torch.Tensor, layout: RowLayout, cache: Eagle3Cache
+        self, x_RH: torch.Tensor, h_RH: torch.Tensor, layouts: Sequence[RowLayout], kv: KvPages
     ) -> torch.Tensor:
         normed_RH = self._hidden_norm(h_RH)
         residual_RH = normed_RH if self._residual_is_normed else h_RH
         pair_R2H = torch.cat((self._embedding_norm(x_RH), normed_RH), dim=-1)
-        slots = cache.keys_LCSD, cache.values_LCBDK
-        return decode_layers(residual_RH, self._stack, layout, slots, (), pair_R2H)[0]
+        return decode_layers(residual_RH, self._stack, layouts, kv, (), pair_R2H)[0]
 
 
 def _decoder_layer(tensors: Eagle3Tensors) -> DecoderLayer:

@@ -57,6 +57,9 @@ class NgramFollower:
         drafted = tuple(copied[len(tokens) :])
         return Draft(drafted, tuple(range(len(drafted))))
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _index(self, tokens: Sequence[int]) -> None:
         """Note what follows each n-gram, but for those at the very end."""
         for position in range(self._indexed, len(tokens)):

@@ -13,6 +13,7 @@ import torch
 
 from kernels.attention import RowLayout, position_blocked_attention
 from kernels.decoder import DecoderStack, decode_layers, pack_layers
+from kernels.kv_pages import KvPages
 from kernels.native import packing, sampling
 from kernels.native.build import library_path
 from kernels.normed_linear import NormedLinear, normed_linear, pack_normed_linear
@@ -99,17 +100,22 @@ def disable() -> None:
 def _decode_layers(
     h_RH: torch.Tensor,
     stack: DecoderStack,
-    layout: RowLayout,
-    cache: tuple[torch.Tensor, torch.Tensor],
+    layouts: Sequence[RowLayout],
+    kv: KvPages,
     tap_layers: Sequence[int] = (),
     x_RX: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if stack.packed is None:
-        return decode_layers.reference(h_RH, stack, layout, cache, tap_layers, x_RX)
-    placed = layout.positions_R, layout.first_position, layout.prefix_len, layout.trunk_len
+        return decode_layers.reference(h_RH, stack, layouts, kv, tap_layers, x_RX)
     h_RH, taps_RX = torch.ops.slipstream.decode(
-        *(h_RH, stack.packed, x_RX, *stack.angles, *cache),
-        *(*placed, layout.tail_slots_RT, tap_layers),
+        *(h_RH, stack.packed, x_RX, *stack.angles, *kv),
+        [layout.pages_X for layout in layouts],
+        [layout.positions_R for layout in layouts],
+        [layout.tail_slots_RT for layout in layouts],
+        [layout.first_position for layout in layouts],
+        [layout.prefix_len for layout in layouts],
+        [layout.trunk_len for layout in layouts],
+        tap_layers,
     )
     return h_RH, taps_RX
 
@@ -121,15 +127,11 @@ def _normed_linear(x_RK: torch.Tensor, layer: NormedLinear) -> torch.Tensor:
 
 
 def _attention(
-    q_RAD: torch.Tensor,
-    keys_CSD: torch.Tensor,
-    values_CXDK: torch.Tensor,
-    layout: RowLayout,
-    scale: float,
+    q_RAD: torch.Tensor, kv: KvPages, layer: int, layout: RowLayout, scale: float
 ) -> torch.Tensor:
     if q_RAD.shape[-1] > packing.MAX_HEAD_DIM:
-        return position_blocked_attention.reference(q_RAD, keys_CSD, values_CXDK, layout, scale)
+        return position_blocked_attention.reference(q_RAD, kv, layer, layout, scale)
     return torch.ops.slipstream.attend(
-        *(q_RAD, keys_CSD, values_CXDK, layout.positions_R),
+        *(q_RAD, *kv, layer, layout.pages_X, layout.positions_R),
         *(layout.prefix_len, layout.trunk_len, layout.tail_slots_RT, scale),
     )

@@ -43,7 +43,7 @@ struct alignas(64) Lanes {
   int64_t queries_at[kLanes];  // where each begins, and its output
 };
 
-// A block that is not whole in the cache is copied: one of a tree's row, one with a narrow head.
+// A block that is not whole in a page is copied: one of a tree's row, one with a narrow head.
 struct alignas(64) CopiedBlock {
   uint16_t keys[kBlockKeys][kMaxHeadDim];
   uint16_t values[kMaxHeadDim][kBlockKeys];
@@ -143,45 +143,48 @@ void add_block(ScoredBlock& scored, int64_t position, __mmask16 among, float sca
   add_values(block, weights, lanes.outputs);
 }
 
-KeyBlock block_in_cache(const KeysAndValues& cache, int head, int64_t slot) {
-  const int64_t first = (head * cache.slots + slot) * cache.head_dim;
-  const int64_t block = (head * cache.slots + slot / kBlockKeys * kBlockKeys) * cache.head_dim;
-  return {cache.keys + first, cache.head_dim, cache.values + block + slot % kBlockKeys, kBlockKeys,
-          cache.head_dim};
+// The keys from a slot on to the end of its page, as they lie there.
+KeyBlock block_in_page(const AttentionProblem& p, int head, int64_t slot) {
+  const KeysAndValues& cache = p.cache;
+  const int64_t block = cache.block(p.visibility.pages[slot / kPageSlots], head);
+  const int64_t within = slot % kPageSlots;
+  return {cache.keys + block + within * cache.head_dim, cache.head_dim,
+          cache.values + block + within, kPageSlots, cache.head_dim};
 }
 
 // Copies the keys in `slots`, at most 64 of them, and zeros for the others.
-KeyBlock copy_block(const KeysAndValues& cache, int head, const int64_t* slots, int count,
+KeyBlock copy_block(const AttentionProblem& p, int head, const int64_t* slots, int count,
                     CopiedBlock& copy) {
+  const KeysAndValues& cache = p.cache;
   const int head_dim = padded_head_dim(cache.head_dim);
   std::memset(copy.keys, 0, sizeof copy.keys);
   std::memset(copy.values, 0, sizeof(uint16_t) * kBlockKeys * head_dim);
   for (int key = 0; key < count; ++key) {
-    const KeyBlock source = block_in_cache(cache, head, slots[key]);
+    const KeyBlock source = block_in_page(p, head, slots[key]);
     std::memcpy(copy.keys[key], source.keys, sizeof(uint16_t) * cache.head_dim);
     for (int d = 0; d < cache.head_dim; ++d) {
-      copy.values[d][key] = source.values[d * kBlockKeys];
+      copy.values[d][key] = source.values[d * kPageSlots];
     }
   }
   return {copy.keys[0], kMaxHeadDim, copy.values[0], kBlockKeys, head_dim};
 }
 
-// Returns the block of consecutive slots, as it lies in the cache if it can be read there.
-KeyBlock consecutive_block(const KeysAndValues& cache, int head, int64_t slot, CopiedBlock& copy) {
-  if (cache.head_dim % 32 == 0) return block_in_cache(cache, head, slot);
+// Returns the block of a whole page, as it lies there if it can be read there.
+KeyBlock whole_block(const AttentionProblem& p, int head, int64_t slot, CopiedBlock& copy) {
+  if (p.cache.head_dim % 32 == 0) return block_in_page(p, head, slot);
   int64_t slots[kBlockKeys];
   for (int key = 0; key < kBlockKeys; ++key) slots[key] = slot + key;
-  return copy_block(cache, head, slots, kBlockKeys, copy);
+  return copy_block(p, head, slots, kBlockKeys, copy);
 }
 
 // Calls for a block that will be read soon: the weights read since the last step have pushed keys and
 // values out of the caches.
-void call_for(const KeysAndValues& cache, int head, int64_t slot) {
-  if (slot >= cache.slots) return;
-  const int64_t first = (head * cache.slots + slot) * cache.head_dim;
-  const int bytes = kBlockKeys * cache.head_dim * int(sizeof(uint16_t));
-  const auto* const keys = reinterpret_cast<const char*>(cache.keys + first);
-  const auto* const values = reinterpret_cast<const char*>(cache.values + first);
+void call_for(const AttentionProblem& p, int head, int64_t slot) {
+  if (slot / kPageSlots >= p.visibility.num_pages) return;
+  const KeyBlock block = block_in_page(p, head, slot);
+  const int bytes = kBlockKeys * p.cache.head_dim * int(sizeof(uint16_t));
+  const auto* const keys = reinterpret_cast<const char*>(block.keys);
+  const auto* const values = reinterpret_cast<const char*>(block.values);
   for (int line = 0; line < bytes; line += 64) {
     _mm_prefetch(keys + line, _MM_HINT_T0);
     _mm_prefetch(values + line, _MM_HINT_T0);
@@ -198,7 +201,7 @@ void add_tails(const AttentionProblem& p, int head, ScoredBlock& scored, Lanes& 
     for (int64_t start = 0; start < length; start += kBlockKeys) {
       const int count = int(length - start < kBlockKeys ? length - start : kBlockKeys);
       const int64_t* const slots = v.tail_slots + row * v.tail_width + start;
-      scored.block = copy_block(p.cache, head, slots, count, scored.copy);
+      scored.block = copy_block(p, head, slots, count, scored.copy);
       score(scored.block, lanes.queries, scored.scores);
       add_block(scored, v.trunk_len + start, own, p.scale, lanes);
     }
@@ -210,8 +213,8 @@ void add_tails(const AttentionProblem& p, int head, ScoredBlock& scored, Lanes& 
 void add_common(const AttentionProblem& p, int head, int64_t end, bool is_first,
                 ScoredBlock (&scored)[2], Lanes& lanes) {
   const auto prepare = [&](int64_t position, ScoredBlock& next) {
-    if (is_first) call_for(p.cache, head, position + kBlockKeys);
-    next.block = consecutive_block(p.cache, head, position, next.copy);
+    if (is_first) call_for(p, head, position + kBlockKeys);
+    next.block = whole_block(p, head, position, next.copy);
     score(next.block, lanes.queries, next.scores);
   };
   if (end > 0) prepare(0, scored[0]);
@@ -242,15 +245,15 @@ void finish(const AttentionProblem& p, const Lanes& lanes) {
 
 }  // namespace
 
-int attention_units(const AttentionProblem& p) {
-  return p.cache.heads * ceil_div(p.visibility.rows * queries_per_key(p), kLanes);
+int attention_units(int rows, int query_heads, int key_heads) {
+  return key_heads * ceil_div(rows * (query_heads / key_heads), kLanes);
 }
 
 void attend(const AttentionProblem& p, int unit) {
   const TileScope scope(kAllTileRows);
   Lanes lanes;
   ScoredBlock scored[2];
-  const int units_per_head = attention_units(p) / p.cache.heads;
+  const int units_per_head = ceil_div(p.visibility.rows * queries_per_key(p), kLanes);
   const int head = unit / units_per_head, chunk = unit % units_per_head;
   begin(p, head, chunk * kLanes, lanes);
   const Visibility& v = p.visibility;

@@ -1,4 +1,4 @@
-// Attention of rows to the keys and values of one session, in one layer.
+// Attention of rows to the keys and values of their session, in one layer.
 //
 // The reduction follows absolute positions, in blocks of 64 from position 0, as in the reference
 // (kernels/attention.py), with a running maximum; keys that a row may not see add an exact zero. So
@@ -10,19 +10,29 @@
 
 namespace slipstream {
 
-// One layer's keys [C][S][D] and values [C][S / 64][D][64], in bf16: within a block of 64 slots
-// values lie transposed, because a product over keys reads along them. S is a multiple of 64.
+constexpr int kPageSlots = 64;
+
+// One layer's keys [pages][C][64][D] and values [pages][C][D][64], in bf16: within a page of 64 slots
+// values lie transposed, because a product over keys reads along them. Pages begin `page_stride`
+// elements apart: between them lie the other layers.
 struct KeysAndValues {
   uint16_t* keys;
   uint16_t* values;
+  int64_t page_stride;
   int heads;
-  int64_t slots;
   int head_dim;
+
+  // Where a head's part of a page begins.
+  int64_t block(int64_t page, int head) const {
+    return page * page_stride + int64_t(head) * kPageSlots * head_dim;
+  }
 };
 
-// Which keys each row may see; see RowLayout in kernels/attention.py.
+// Which keys each row of a session may see; see RowLayout in kernels/attention.py.
 struct Visibility {
   int rows;
+  const int64_t* pages;  // where the session's slots lie, 64 of them in each
+  int64_t num_pages;
   const int64_t* positions;
   int64_t prefix_len;
   int64_t trunk_len;
@@ -39,8 +49,8 @@ struct AttentionProblem {
   float* out;  // [rows][query_heads][D]
 };
 
-// Units of work: 16 queries of one key-value head each.
-int attention_units(const AttentionProblem& problem);
+// Units of work of a session: 16 queries of one key-value head each.
+int attention_units(int rows, int query_heads, int key_heads);
 
 // Does one unit. Units are independent of each other.
 void attend(const AttentionProblem& problem, int unit);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "key_block.h"
 #include "panels.h"
@@ -35,12 +36,41 @@ struct Scratch {
   }
 };
 
+// Where a row's key and value go, and its angles come from.
+struct RowPlace {
+  int64_t page;
+  int64_t within;
+  int64_t position;  // in the text
+};
+
+// What all layers of a step have in common.
+struct StepPlan {
+  StepPlan(const DecoderRows& rows, int query_heads, int key_heads) : rows(rows) {
+    for (const SessionRows& session : rows.sessions) {
+      const Visibility& v = session.visibility;
+      for (int row = 0; row < v.rows; ++row) {
+        const int64_t slot = v.prefix_len + row;
+        places.push_back({v.pages[slot / kPageSlots], slot % kPageSlots,
+                          v.positions[row] + session.first_position});
+      }
+      units.push_back(attention_units(v.rows, query_heads, key_heads) + last_unit());
+    }
+  }
+
+  // Units of attention of all sessions.
+  int last_unit() const { return units.empty() ? 0 : units.back(); }
+
+  const DecoderRows& rows;
+  std::vector<RowPlace> places;
+  std::vector<int> units;  // where those of each session end
+};
+
 // One layer, as one thread of the team runs it.
 class LayerRun {
  public:
-  LayerRun(const DecoderLayer& layer, const DecoderRows& rows, const KeysAndValues& cache,
+  LayerRun(const DecoderLayer& layer, const StepPlan& plan, const KeysAndValues& cache,
            Scratch& scratch, int rank)
-      : l_(layer), rows_(rows), cache_(cache), s_(scratch), rank_(rank) {}
+      : l_(layer), plan_(plan), cache_(cache), s_(scratch), rank_(rank) {}
 
   void attention(const float* x, float* h) {
     each_row([&](int row) { write_input(row, x, h); });
@@ -64,7 +94,7 @@ class LayerRun {
   }
 
  private:
-  int num_rows() const { return rows_.visibility.rows; }
+  int num_rows() const { return plan_.rows.count; }
 
   template <class Work>
   void each(int count, const Work& work) {
@@ -107,8 +137,8 @@ class LayerRun {
     const bool is_query = head < l_.query_heads;
     const std::vector<float>& norm = is_query ? l_.query_norm : l_.key_norm;
     if (!norm.empty()) rms_norm(x, norm.data(), dim, l_.eps, x);
-    const int64_t angle = (rows_.visibility.positions[row] + rows_.first_position) * dim;
-    rotate(x, rows_.cos + angle, rows_.sin + angle, dim);
+    const int64_t angle = plan_.places[row].position * dim;
+    rotate(x, plan_.rows.cos + angle, plan_.rows.sin + angle, dim);
     to_bf16(x, dim, is_query ? query(row, head) : key(row, head - l_.query_heads));
   }
 
@@ -117,28 +147,42 @@ class LayerRun {
   }
 
   uint16_t* key(int row, int head) {
-    const int64_t slot = rows_.visibility.prefix_len + row;
-    return cache_.keys + (head * cache_.slots + slot) * l_.head_dim;
+    return head_of_page(cache_.keys, row, head) + plan_.places[row].within * l_.head_dim;
   }
 
   void write_value(int row, int head, const float* x) {
-    const int64_t slot = rows_.visibility.prefix_len + row, within = slot % kBlockKeys;
-    uint16_t* const block =
-        cache_.values + (head * cache_.slots + slot - within) * l_.head_dim + within;
+    uint16_t* const values = head_of_page(cache_.values, row, head) + plan_.places[row].within;
     uint16_t rounded[kMaxHeadDim];
     to_bf16(x, l_.head_dim, rounded);
-    for (int d = 0; d < l_.head_dim; ++d) block[d * kBlockKeys] = rounded[d];
+    for (int d = 0; d < l_.head_dim; ++d) values[d * kPageSlots] = rounded[d];
+  }
+
+  // Whoever writes a page's first slot empties the page: what another session left there is
+  // multiplied by an exact 0, and would be felt if it were not finite.
+  uint16_t* head_of_page(uint16_t* part, int row, int head) {
+    const RowPlace& place = plan_.places[row];
+    uint16_t* const block = part + cache_.block(place.page, head);
+    if (place.within == 0) std::memset(block, 0, sizeof(uint16_t) * kPageSlots * l_.head_dim);
+    return block;
   }
 
   void attend_all() {
+    each(plan_.last_unit(), [&](int unit) {
+      const auto end = std::upper_bound(plan_.units.begin(), plan_.units.end(), unit);
+      const int first_unit = end == plan_.units.begin() ? 0 : end[-1];
+      attend(problem_of(plan_.rows.sessions[end - plan_.units.begin()]), unit - first_unit);
+    });
+  }
+
+  AttentionProblem problem_of(const SessionRows& session) const {
     const float scale = 1.0f / std::sqrt(float(l_.head_dim));
-    const AttentionProblem problem{s_.queries.data(), l_.query_heads,   scale,
-                                   cache_,            rows_.visibility, s_.attention.data()};
-    each(attention_units(problem), [&](int unit) { attend(problem, unit); });
+    const int64_t first = int64_t(session.first_row) * l_.query_heads * l_.head_dim;
+    return {s_.queries.data() + first, l_.query_heads,     scale,
+            cache_,                    session.visibility, s_.attention.data() + first};
   }
 
   const DecoderLayer& l_;
-  const DecoderRows& rows_;
+  const StepPlan& plan_;
   const KeysAndValues& cache_;
   Scratch& s_;
   const int rank_;
@@ -163,12 +207,13 @@ void decode(const std::vector<DecoderLayer>& layers, const DecoderRows& rows,
   static Scratch scratch;
   const std::lock_guard lock(mutex);
   const int hidden = layers[0].hidden(), depth = int(layers.size());
-  scratch.fit(layers[0], rows.visibility.rows);
+  scratch.fit(layers[0], rows.count);
+  const StepPlan plan(rows, layers[0].query_heads, layers[0].key_heads());
   team.run([&](int rank) {
-    const Range mine = team.share(rows.visibility.rows, rank);
+    const Range mine = team.share(rows.count, rank);
     for (int layer = 0; layer < depth; ++layer) {
       read_taps(taps, layer, h, hidden, mine);
-      LayerRun run(layers[layer], rows, caches[layer], scratch, rank);
+      LayerRun run(layers[layer], plan, caches[layer], scratch, rank);
       run.attention(x, h);
       run.mlp(h);
     }
@@ -178,8 +223,10 @@ void decode(const std::vector<DecoderLayer>& layers, const DecoderRows& rows,
 
 void attend_all(const AttentionProblem& problem) {
   Team& team = Team::instance();
+  const int units =
+      attention_units(problem.visibility.rows, problem.query_heads, problem.cache.heads);
   team.run([&](int rank) {
-    const Range mine = team.share(attention_units(problem), rank);
+    const Range mine = team.share(units, rank);
     for (int unit = mine.begin; unit < mine.end; ++unit) attend(problem, unit);
   });
 }

@@ -42,11 +42,18 @@ struct DecoderLayer {
   }
 };
 
-// Rows of one session, laid out in its cache.
-struct DecoderRows {
+// One session's rows, laid out in its pages.
+struct SessionRows {
+  int first_row;
   Visibility visibility;
   int64_t first_position;  // of the text, where the first slot lies
-  const uint16_t* cos;     // [positions][D] in bf16
+};
+
+// The rows of all sessions, one session after the other.
+struct DecoderRows {
+  int count;
+  std::vector<SessionRows> sessions;
+  const uint16_t* cos;  // [positions][D] in bf16
   const uint16_t* sin;
 };
 

@@ -36,7 +36,7 @@ inline Group words_of(const Draw& draw, int row, int token) {
       _mm512_add_epi64(_mm512_set1_epi64(token / 4), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
   __m512i c1 = _mm512_set1_epi64(draw.positions[row]);
   __m512i c2 = _mm512_setzero_si512(), c3 = c2;
-  for (const auto& key : draw.keys) {
+  for (const auto& key : draw.keys[row].words) {
     const __m512i product0 = _mm512_mul_epu32(c0, _mm512_set1_epi64(0xD2511F53));
     const __m512i product1 = _mm512_mul_epu32(c2, _mm512_set1_epi64(0xCD9E8D57));
     c0 = mixed(product1, c1, key[0]);

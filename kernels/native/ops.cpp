@@ -1,7 +1,7 @@
 // The ops as torch sees them: checks, memory for results, and meta kernels for shapes alone.
 //
-// Legend: R rows, N outputs, K inputs, H hidden, L layers, C key-value heads, S slots, D head size,
-// P positions, B blocks of 64 slots, T positions of a tail, A query heads.
+// Legend: R rows, N outputs, K inputs, H hidden, L layers, C key-value heads, D head size, P pages of
+// K = 64 slots (of angles: positions), X pages of a session, T positions of a tail, A query heads.
 #include <torch/library.h>
 
 #include <algorithm>
@@ -12,44 +12,42 @@
 namespace slipstream {
 namespace {
 
-// Where rows lie in a session and what they see, as RowLayout says.
+// Where a session's rows lie in its pages and what they see, as RowLayout says.
 struct Placed {
+  const Tensor& pages_X;
   const Tensor& positions_R;
   int64_t prefix_len;
   int64_t trunk_len;
   const OptionalTensor& tail_slots_RT;
 };
 
-Caches caches_of(const Tensor& keys_LCSD, const Tensor& values_LCBDK) {
-  const int64_t depth = keys_LCSD.size(0), heads = keys_LCSD.size(1), slots = keys_LCSD.size(2),
-                head_dim = keys_LCSD.size(3);
-  TORCH_CHECK(slots % kBlockKeys == 0, "slots must be a multiple of ", kBlockKeys, ", got ", slots);
-  check_shape("keys", keys_LCSD, {depth, heads, slots, head_dim}, at::kBFloat16);
-  check_shape("values", values_LCBDK, {depth, heads, slots / kBlockKeys, head_dim, kBlockKeys},
-              at::kBFloat16);
+Caches caches_of(const Tensor& keys_PLCKD, const Tensor& values_PLCDK) {
+  const int64_t pages = keys_PLCKD.size(0), depth = keys_PLCKD.size(1), heads = keys_PLCKD.size(2),
+                head_dim = keys_PLCKD.size(-1);
+  check_shape("keys", keys_PLCKD, {pages, depth, heads, kPageSlots, head_dim}, at::kBFloat16);
+  check_shape("values", values_PLCDK, {pages, depth, heads, head_dim, kPageSlots}, at::kBFloat16);
+  const int64_t of_layer = heads * kPageSlots * head_dim;
   Caches caches;
   for (int64_t layer = 0; layer < depth; ++layer) {
-    const int64_t first = layer * heads * slots * head_dim;
-    caches.push_back({data<uint16_t>(keys_LCSD) + first, data<uint16_t>(values_LCBDK) + first,
-                      int(heads), slots, int(head_dim)});
+    caches.push_back({data<uint16_t>(keys_PLCKD) + layer * of_layer,
+                      data<uint16_t>(values_PLCDK) + layer * of_layer, depth * of_layer, int(heads),
+                      int(head_dim)});
   }
   return caches;
 }
 
-// Raises unless every slot that a row may see, or is written to, lies in the cache.
-void check_slots(const Placed& placed, int64_t rows, int64_t slots) {
-  const int64_t* const positions = data<int64_t>(placed.positions_R);
-  const int64_t nearest = *std::min_element(positions, positions + rows);
-  const int64_t farthest = *std::max_element(positions, positions + rows);
-  TORCH_CHECK(placed.prefix_len >= 0 && placed.prefix_len + rows <= slots, "the cache has ", slots,
-              " slots, rows reach ", placed.prefix_len + rows);
-  TORCH_CHECK(nearest >= 0 && farthest < slots, "positions must be in [0, ", slots, "), got ",
-              nearest, " to ", farthest);
-  if (!placed.tail_slots_RT) {
-    TORCH_CHECK(std::is_sorted(positions, positions + rows), "positions of a chain must ascend");
-    return;
+void check_pages(const Tensor& pages_X, int64_t num_pages) {
+  check_shape("pages", pages_X, {pages_X.numel()}, at::kLong);
+  const int64_t* const pages = data<int64_t>(pages_X);
+  for (int64_t i = 0; i < pages_X.numel(); ++i) {
+    TORCH_CHECK(0 <= pages[i] && pages[i] < num_pages, "pages must be in [0, ", num_pages,
+                "), got ", pages[i]);
   }
+}
+
+void check_tails(const Placed& placed, int64_t nearest, int64_t farthest) {
   const Tensor& tails_RT = *placed.tail_slots_RT;
+  const int64_t rows = placed.positions_R.numel(), slots = placed.pages_X.numel() * kPageSlots;
   check_shape("tail slots", tails_RT, {rows, tails_RT.size(-1)}, at::kLong);
   const int64_t trunk_len = placed.trunk_len;
   TORCH_CHECK(trunk_len >= 0 && trunk_len % kBlockKeys == 0 && trunk_len <= nearest &&
@@ -63,11 +61,30 @@ void check_slots(const Placed& placed, int64_t rows, int64_t slots) {
   }
 }
 
-Visibility visibility(const Placed& placed, int64_t rows, int64_t slots) {
+// Raises unless every slot that a row may see, or is written to, lies in the session's pages.
+void check_slots(const Placed& placed) {
+  const int64_t* const positions = data<int64_t>(placed.positions_R);
+  const int64_t rows = placed.positions_R.numel(), slots = placed.pages_X.numel() * kPageSlots;
+  const int64_t nearest = *std::min_element(positions, positions + rows);
+  const int64_t farthest = *std::max_element(positions, positions + rows);
+  TORCH_CHECK(placed.prefix_len >= 0 && placed.prefix_len + rows <= slots, "the session has ",
+              slots, " slots, rows reach ", placed.prefix_len + rows);
+  TORCH_CHECK(nearest >= 0 && farthest < slots, "positions must be in [0, ", slots, "), got ",
+              nearest, " to ", farthest);
+  if (placed.tail_slots_RT) return check_tails(placed, nearest, farthest);
+  TORCH_CHECK(std::is_sorted(positions, positions + rows), "positions of a chain must ascend");
+}
+
+Visibility visibility(const Placed& placed, int64_t num_pages) {
+  const int64_t rows = placed.positions_R.numel();
   check_shape("positions", placed.positions_R, {rows}, at::kLong);
-  check_slots(placed, rows, slots);
+  TORCH_CHECK(rows > 0, "a session needs at least one row");
+  check_pages(placed.pages_X, num_pages);
+  check_slots(placed);
   const OptionalTensor& tails_RT = placed.tail_slots_RT;
   return {int(rows),
+          data<int64_t>(placed.pages_X),
+          placed.pages_X.numel(),
           data<int64_t>(placed.positions_R),
           placed.prefix_len,
           placed.trunk_len,
@@ -75,17 +92,43 @@ Visibility visibility(const Placed& placed, int64_t rows, int64_t slots) {
           tails_RT ? tails_RT->size(1) : 0};
 }
 
-// The rows with the angles of their positions, which must be among the tables'.
-DecoderRows decoder_rows(const Visibility& seen, int64_t first_position, const Tensor& cos_PD,
-                         const Tensor& sin_PD, int64_t head_dim) {
-  const int64_t length = cos_PD.size(0);
-  check_shape("cos", cos_PD, {length, head_dim}, at::kBFloat16);
-  check_shape("sin", sin_PD, {length, head_dim}, at::kBFloat16);
+// Raises unless the angles' tables have every position of the text that rows lie at.
+void check_angles(const SessionRows& session, int64_t length) {
+  const Visibility& seen = session.visibility;
   const auto [nearest, farthest] = std::minmax_element(seen.positions, seen.positions + seen.rows);
-  TORCH_CHECK(*nearest + first_position >= 0 && *farthest + first_position < length,
-              "positions must be in [0, ", length, "), got ", *nearest + first_position, " to ",
-              *farthest + first_position);
-  return {seen, first_position, data<uint16_t>(cos_PD), data<uint16_t>(sin_PD)};
+  TORCH_CHECK(*nearest + session.first_position >= 0 && *farthest + session.first_position < length,
+              "positions must be in [0, ", length, "), got ", *nearest + session.first_position,
+              " to ", *farthest + session.first_position);
+}
+
+// The layouts of all sessions, a list of each of their parts.
+struct Layouts {
+  at::TensorList pages;
+  at::TensorList positions;
+  const c10::List<OptionalTensor>& tail_slots;
+  at::IntArrayRef first_positions;
+  at::IntArrayRef prefix_lens;
+  at::IntArrayRef trunk_lens;
+};
+
+// The rows of all sessions with the angles of their positions. `tails` keeps alive what they see.
+DecoderRows decoder_rows(const Layouts& layouts, const std::vector<OptionalTensor>& tails,
+                         const Tensor& cos_PD, const Tensor& sin_PD, int64_t num_pages) {
+  const size_t sessions = layouts.pages.size();
+  TORCH_CHECK(layouts.positions.size() == sessions && tails.size() == sessions &&
+                  layouts.first_positions.size() == sessions &&
+                  layouts.prefix_lens.size() == sessions && layouts.trunk_lens.size() == sessions,
+              "the layouts of ", sessions, " sessions need as many of each part");
+  DecoderRows rows{0, {}, data<uint16_t>(cos_PD), data<uint16_t>(sin_PD)};
+  for (size_t i = 0; i < sessions; ++i) {
+    const Placed placed{layouts.pages[i], layouts.positions[i], layouts.prefix_lens[i],
+                        layouts.trunk_lens[i], tails[i]};
+    rows.sessions.push_back(
+        {rows.count, visibility(placed, num_pages), layouts.first_positions[i]});
+    check_angles(rows.sessions.back(), cos_PD.size(0));
+    rows.count += rows.sessions.back().visibility.rows;
+  }
+  return rows;
 }
 
 std::vector<Tap> taps_into(const Tensor& taps_RX, at::IntArrayRef layers, int64_t depth,
@@ -107,63 +150,78 @@ Tensor given_input(const DecoderLayer& layer, const OptionalTensor& x_RK, int64_
   return x_RK->to(at::kFloat).contiguous();
 }
 
+void check_stack(const DecoderLayer& layer, int64_t depth, const Caches& caches,
+                 const Tensor& keys_PLCKD) {
+  TORCH_CHECK(int64_t(caches.size()) == depth && caches[0].head_dim == layer.head_dim &&
+                  caches[0].heads == layer.key_heads(),
+              "keys must be pages x ", depth, " x ", layer.key_heads(), " x 64 x ", layer.head_dim,
+              ", got ", keys_PLCKD.sizes());
+}
+
 std::tuple<Tensor, Tensor> decode_op(const Tensor& h_RH, const StackPtr& stack,
                                      const OptionalTensor& x_RK, const Tensor& cos_PD,
-                                     const Tensor& sin_PD, const Tensor& keys_LCSD,
-                                     const Tensor& values_LCBDK, const Tensor& positions_R,
-                                     int64_t first_position, int64_t prefix_len, int64_t trunk_len,
-                                     const OptionalTensor& tail_slots_RT,
-                                     at::IntArrayRef tap_layers) {
+                                     const Tensor& sin_PD, const Tensor& keys_PLCKD,
+                                     const Tensor& values_PLCDK, at::TensorList pages,
+                                     at::TensorList positions,
+                                     const c10::List<OptionalTensor>& tail_slots,
+                                     at::IntArrayRef first_positions, at::IntArrayRef prefix_lens,
+                                     at::IntArrayRef trunk_lens, at::IntArrayRef tap_layers) {
   TORCH_CHECK(!stack->layers.empty(), "the stack has no layers");
   const DecoderLayer& first = stack->layers[0];
   const int64_t rows = h_RH.size(0), hidden = first.hidden();
   const int64_t depth = int64_t(stack->layers.size());
   check_shape("h", h_RH, {rows, hidden}, at::kBFloat16);
-  const Caches caches = caches_of(keys_LCSD, values_LCBDK);
-  TORCH_CHECK(int64_t(caches.size()) == depth && caches[0].head_dim == first.head_dim &&
-                  caches[0].heads == first.key_heads(),
-              "keys must be ", depth, " x ", first.key_heads(), " x slots x ", first.head_dim,
-              ", got ", keys_LCSD.sizes());
+  check_shape("cos", cos_PD, {cos_PD.size(0), first.head_dim}, at::kBFloat16);
+  check_shape("sin", sin_PD, cos_PD.sizes(), at::kBFloat16);
+  const Caches caches = caches_of(keys_PLCKD, values_PLCDK);
+  check_stack(first, depth, caches, keys_PLCKD);
   const Tensor taps_RX = at::empty({rows, int64_t(tap_layers.size()) * hidden}, h_RH.options());
   const std::vector<Tap> taps = taps_into(taps_RX, tap_layers, depth, hidden);
   if (rows == 0) return {h_RH.clone(), taps_RX};
-  const Placed placed{positions_R, prefix_len, trunk_len, tail_slots_RT};
-  const DecoderRows layout =
-      decoder_rows(visibility(placed, rows, caches[0].slots), first_position, cos_PD, sin_PD,
-                   first.head_dim);
+  const Layouts layouts{pages, positions, tail_slots, first_positions, prefix_lens, trunk_lens};
+  const std::vector<OptionalTensor> tails = tail_slots.vec();
+  const DecoderRows placed = decoder_rows(layouts, tails, cos_PD, sin_PD, keys_PLCKD.size(0));
+  TORCH_CHECK(placed.count == rows, "the layouts have ", placed.count, " rows, h has ", rows);
   const Tensor input_RK = given_input(first, x_RK, rows);
   const Tensor residual_RH = h_RH.to(at::kFloat).contiguous();
-  decode(stack->layers, layout, caches, taps,
+  decode(stack->layers, placed, caches, taps,
          input_RK.defined() ? data<float>(input_RK) : nullptr, data<float>(residual_RH));
   return {residual_RH.to(at::kBFloat16), taps_RX};
 }
 
 std::tuple<Tensor, Tensor> decode_meta(const Tensor& h_RH, const StackPtr&, const OptionalTensor&,
                                        const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                       const Tensor&, int64_t, int64_t, int64_t,
-                                       const OptionalTensor&, at::IntArrayRef tap_layers) {
+                                       at::TensorList, at::TensorList,
+                                       const c10::List<OptionalTensor>&, at::IntArrayRef,
+                                       at::IntArrayRef, at::IntArrayRef,
+                                       at::IntArrayRef tap_layers) {
   const int64_t width = int64_t(tap_layers.size()) * h_RH.size(1);
   return {at::empty_like(h_RH), at::empty({h_RH.size(0), width}, h_RH.options())};
 }
 
-Tensor attend_op(const Tensor& q_RAD, const Tensor& keys_CSD, const Tensor& values_CBDK,
-                 const Tensor& positions_R, int64_t prefix_len, int64_t trunk_len,
-                 const OptionalTensor& tail_slots_RT, double scale) {
+Tensor attend_op(const Tensor& q_RAD, const Tensor& keys_PLCKD, const Tensor& values_PLCDK,
+                 int64_t layer, const Tensor& pages_X, const Tensor& positions_R,
+                 int64_t prefix_len, int64_t trunk_len, const OptionalTensor& tail_slots_RT,
+                 double scale) {
   const int64_t rows = q_RAD.size(0), heads = q_RAD.size(1), dim = q_RAD.size(2);
   check_shape("q", q_RAD, {rows, heads, dim}, at::kBFloat16);
-  const Caches caches = caches_of(keys_CSD.unsqueeze(0), values_CBDK.unsqueeze(0));
-  TORCH_CHECK(caches[0].head_dim == dim && dim <= kMaxHeadDim && heads % caches[0].heads == 0,
-              "queries are ", q_RAD.sizes(), ", keys are ", keys_CSD.sizes());
+  const Caches caches = caches_of(keys_PLCKD, values_PLCDK);
+  TORCH_CHECK(0 <= layer && layer < int64_t(caches.size()), "layers are ", caches.size(), ", got ",
+              layer);
+  const KeysAndValues& cache = caches[layer];
+  TORCH_CHECK(cache.head_dim == dim && dim <= kMaxHeadDim && heads % cache.heads == 0,
+              "queries are ", q_RAD.sizes(), ", keys are ", keys_PLCKD.sizes());
   const Tensor out_RAD = at::empty(q_RAD.sizes(), q_RAD.options().dtype(at::kFloat));
   if (rows == 0) return out_RAD.to(at::kBFloat16);
-  const Placed placed{positions_R, prefix_len, trunk_len, tail_slots_RT};
-  attend_all({data<uint16_t>(q_RAD), int(heads), float(scale), caches[0],
-              visibility(placed, rows, caches[0].slots), data<float>(out_RAD)});
+  check_shape("positions", positions_R, {rows}, at::kLong);
+  const Placed placed{pages_X, positions_R, prefix_len, trunk_len, tail_slots_RT};
+  attend_all({data<uint16_t>(q_RAD), int(heads), float(scale), cache,
+              visibility(placed, keys_PLCKD.size(0)), data<float>(out_RAD)});
   return out_RAD.to(at::kBFloat16);
 }
 
-Tensor attend_meta(const Tensor& q_RAD, const Tensor&, const Tensor&, const Tensor&, int64_t,
-                   int64_t, const OptionalTensor&, double) {
+Tensor attend_meta(const Tensor& q_RAD, const Tensor&, const Tensor&, int64_t, const Tensor&,
+                   const Tensor&, int64_t, int64_t, const OptionalTensor&, double) {
   return at::empty_like(q_RAD);
 }
 
@@ -193,10 +251,10 @@ TORCH_LIBRARY(slipstream, m) {
   m.class_<Stack>("Stack");
   m.def("decode(Tensor h, " SLIPSTREAM_STACK
         " stack, Tensor? x, Tensor cos, Tensor sin, Tensor(a!) keys, Tensor(b!) values, "
-        "Tensor positions, int first_position, int prefix_len, int trunk_len, Tensor? tail_slots, "
-        "int[] tap_layers) -> (Tensor, Tensor)");
-  m.def("attend(Tensor q, Tensor keys, Tensor values, Tensor positions, int prefix_len, "
-        "int trunk_len, Tensor? tail_slots, float scale) -> Tensor");
+        "Tensor[] pages, Tensor[] positions, Tensor?[] tail_slots, int[] first_positions, "
+        "int[] prefix_lens, int[] trunk_lens, int[] tap_layers) -> (Tensor, Tensor)");
+  m.def("attend(Tensor q, Tensor keys, Tensor values, int layer, Tensor pages, Tensor positions, "
+        "int prefix_len, int trunk_len, Tensor? tail_slots, float scale) -> Tensor");
   m.def("project(Tensor x, " SLIPSTREAM_MATRIX " w, Tensor? norm, float eps) -> Tensor");
 }
 

@@ -162,10 +162,10 @@ float log_sum(const BlockSum* blocks, int count) {
 
 }  // namespace
 
-Draw::Draw(uint32_t key0, uint32_t key1, const int64_t* positions) : positions(positions) {
+RoundKeys::RoundKeys(uint64_t seed) {
   for (uint32_t round = 0; round < kRounds; ++round) {
-    keys[round][0] = key0 + round * 0x9E3779B9u;
-    keys[round][1] = key1 + round * 0xBB67AE85u;
+    words[round][0] = uint32_t(seed) + round * 0x9E3779B9u;
+    words[round][1] = uint32_t(seed >> 32) + round * 0xBB67AE85u;
   }
 }
 

@@ -5,21 +5,28 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kept_limit.h"
 #include "vocabulary.h"
 
 namespace slipstream {
 
-// Where the noise of each row is drawn: a seed, and the rows' positions.
-struct Draw {
+// The cipher's keys of every round. Of 64 bits, so that it reads them from memory as they are.
+struct RoundKeys {
   static constexpr int kRounds = 10;
 
-  // The halves of the seed.
-  Draw(uint32_t key0, uint32_t key1, const int64_t* positions);
+  explicit RoundKeys(uint64_t seed);
 
-  // The cipher's keys of every round. Of 64 bits, so that it reads them from memory as they are.
-  int64_t keys[kRounds][2];
+  int64_t words[kRounds][2];
+};
+
+// Where the noise of each row is drawn: its seed and its position.
+struct Draw {
+  Draw(const int64_t* seeds, const int64_t* positions, int rows)
+      : keys(seeds, seeds + rows), positions(positions) {}
+
+  std::vector<RoundKeys> keys;
   const int64_t* positions;
 };
 

@@ -35,8 +35,9 @@ Tensor one_per_row(const char* name, const Tensor& values_N, int64_t rows) {
   return values_N.contiguous();
 }
 
-Draw draw_of(const Tensor& positions_N, int64_t key0, int64_t key1) {
-  return {uint32_t(key0), uint32_t(key1), positions_N.const_data_ptr<int64_t>()};
+Draw draw_of(const Tensor& seeds_N, const Tensor& positions_N) {
+  return {seeds_N.const_data_ptr<int64_t>(), positions_N.const_data_ptr<int64_t>(),
+          int(positions_N.size(0))};
 }
 
 // The same logarithm as the reference's, to its last bit.
@@ -56,19 +57,20 @@ Tensor tokens_meta(const Tensor& logits_NV) {
   return at::empty({logits_NV.size(0)}, logits_NV.options().dtype(at::kLong));
 }
 
-Tensor agreement_tokens_op(const Tensor& logits_NV, const Tensor& positions_N, int64_t key0,
-                           int64_t key1, double temperature, int64_t top_k, double top_p,
+Tensor agreement_tokens_op(const Tensor& logits_NV, const Tensor& positions_N,
+                           const Tensor& seeds_N, double temperature, int64_t top_k, double top_p,
                            double min_p) {
   const Tensor dense_NV = dense_rows(logits_NV);
   const Tensor dense_N = one_per_row("positions", positions_N, dense_NV.size(0));
+  const Tensor dense_seeds_N = one_per_row("seeds", seeds_N, dense_NV.size(0));
   const Tensor tokens_N = at::empty_like(dense_N);
   const Filters filters{float(temperature), log_of(min_p), top_k, top_p};
-  agreement_tokens(rows_of(dense_NV), draw_of(dense_N, key0, key1), filters,
+  agreement_tokens(rows_of(dense_NV), draw_of(dense_seeds_N, dense_N), filters,
                    tokens_N.mutable_data_ptr<int64_t>());
   return tokens_N;
 }
 
-Tensor agreement_tokens_meta(const Tensor& logits_NV, const Tensor&, int64_t, int64_t, double,
+Tensor agreement_tokens_meta(const Tensor& logits_NV, const Tensor&, const Tensor&, double,
                              int64_t, double, double) {
   return tokens_meta(logits_NV);
 }
@@ -106,18 +108,19 @@ Tensor token_logprobs_meta(const Tensor& logits_NV, const Tensor&) {
   return at::empty({logits_NV.size(0)}, logits_NV.options());
 }
 
-std::tuple<Tensor, Tensor> agreement_noise_op(const Tensor& positions_N, int64_t key0,
-                                              int64_t key1, int64_t vocab_size) {
+std::tuple<Tensor, Tensor> agreement_noise_op(const Tensor& positions_N, const Tensor& seeds_N,
+                                              int64_t vocab_size) {
   const int64_t rows = positions_N.size(0);
+  const Tensor dense_seeds_N = one_per_row("seeds", seeds_N, rows);
   const Tensor dense_N = one_per_row("positions", positions_N, rows);
   const Tensor uniform_NV = at::empty({rows, vocab_size}, dense_N.options().dtype(at::kFloat));
   const Tensor noise_NV = at::empty_like(uniform_NV);
-  draw_noise(draw_of(dense_N, key0, key1), int(rows), int(vocab_size),
+  draw_noise(draw_of(dense_seeds_N, dense_N), int(rows), int(vocab_size),
              uniform_NV.mutable_data_ptr<float>(), noise_NV.mutable_data_ptr<float>());
   return {uniform_NV, noise_NV};
 }
 
-std::tuple<Tensor, Tensor> agreement_noise_meta(const Tensor& positions_N, int64_t, int64_t,
+std::tuple<Tensor, Tensor> agreement_noise_meta(const Tensor& positions_N, const Tensor&,
                                                 int64_t vocab_size) {
   const auto options = positions_N.options().dtype(at::kFloat);
   return {at::empty({positions_N.size(0), vocab_size}, options),
@@ -128,11 +131,11 @@ std::tuple<Tensor, Tensor> agreement_noise_meta(const Tensor& positions_N, int64
 
 TORCH_LIBRARY_FRAGMENT(slipstream, m) {
   m.def("likeliest_tokens(Tensor logits) -> Tensor");
-  m.def("agreement_tokens(Tensor logits, Tensor positions, int key0, int key1, float temperature, "
+  m.def("agreement_tokens(Tensor logits, Tensor positions, Tensor seeds, float temperature, "
         "int top_k, float top_p, float min_p) -> Tensor");
   m.def("log_normalizer(Tensor logits) -> Tensor");
   m.def("token_logprobs(Tensor logits, Tensor tokens) -> Tensor");
-  m.def("agreement_noise(Tensor positions, int key0, int key1, int vocab_size) "
+  m.def("agreement_noise(Tensor positions, Tensor seeds, int vocab_size) "
         "-> (Tensor uniform, Tensor noise)");
 }
 

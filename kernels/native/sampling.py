@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from kernels.noise import key_of
+from kernels.noise import Seed, seeds_of_rows
 from kernels.sampling import GREEDY_BELOW, Filters, agreement_tokens, log_normalizer, token_logprobs
 
 _SERVED = ("cpu", torch.float32)
@@ -29,14 +29,20 @@ def unregister() -> None:
 
 
 def _agreement_tokens(
-    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: int, filters: Filters
+    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: Seed, filters: Filters
 ) -> torch.Tensor:
     if filters.temperature < GREEDY_BELOW:
         return torch.ops.slipstream.likeliest_tokens(logits_NV)
     return torch.ops.slipstream.agreement_tokens(
-        *(logits_NV, positions_N, *key_of(seed)),
+        *(logits_NV, positions_N, _one_a_row(seed, positions_N)),
         *(filters.temperature, filters.top_k, filters.top_p, filters.min_p),
     )
+
+
+def _one_a_row(seed: Seed, positions_N: torch.Tensor) -> torch.Tensor:
+    if isinstance(seed, torch.Tensor):
+        return seed
+    return seeds_of_rows([seed], positions_N.device).expand(len(positions_N))
 
 
 def _log_normalizer(logits_NV: torch.Tensor) -> torch.Tensor:

@@ -18,11 +18,12 @@ import torch.nn.functional as F
 
 from kernels.attention import RowLayout
 from kernels.decoder import DecoderLayer, DecoderStack, decode_layers
+from kernels.kv_pages import KvPages
 from kernels.linear import Linear
 from kernels.normed_linear import NormedLinear, normed_linear
 from kernels.quantized_linear import new_linear
 from kernels.rotary import Rope
-from target_service.kv_cache import KvCache, KvShape
+from target_service.kv_cache import KvShape
 from target_service.weights import Weights
 
 
@@ -69,7 +70,7 @@ def _max_context_len(config: Mapping[str, Any]) -> int:
 
 
 class Llama:
-    """The model. Stateless: tokens, a layout and a cache in, hidden states and taps out."""
+    """The model. Stateless: tokens, layouts and pages in, hidden states and taps out."""
 
     def __init__(
         self,
@@ -111,12 +112,15 @@ class Llama:
         )
 
     def forward(
-        self, tokens_R: torch.Tensor, layout: RowLayout, cache: KvCache, tap_layers: Sequence[int]
+        self,
+        tokens_R: torch.Tensor,
+        layouts: Sequence[RowLayout],
+        kv: KvPages,
+        tap_layers: Sequence[int],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return last hidden states [R, H] and taps [R, T * H] of rows laid out in `cache`."""
+        """Return last hidden states [R, H] and taps [R, T * H] of the rows of many sessions."""
         h_RH = F.embedding(tokens_R, self._embedding_VH)
-        slots = cache.keys_LCSD, cache.values_LCBDK
-        return decode_layers(h_RH, self._stack, layout, slots, tap_layers)
+        return decode_layers(h_RH, self._stack, layouts, kv, tap_layers)
 
     def logits(self, h_RH: torch.Tensor) -> torch.Tensor:
         """Return float32 logits of hidden states, [R, V]."""

@@ -53,13 +53,24 @@ class ScriptedTarget(target_pb2_grpc.TargetServiceServicer):
                 tokens.extend(verdict.tokens)
                 self.commits[opened.session_id].put_nowait(list(tokens))
                 yield pb.DecodeResponse(verdict=answer)
-                request = await anext(aiter(requests), None)
-                if request is None:
+                next_tree = await self._next_tree(requests, tokens, opened)
+                if next_tree is None:
                     return
-                tree, number = DraftTree.from_proto(request.verify), number + 1
+                tree, number = next_tree, number + 1
                 self._check(tree, tokens, opened)
         finally:
             self.num_sessions -= 1
+
+    async def _next_tree(
+        self,
+        requests: AsyncIterator[pb.DecodeRequest],
+        tokens: list[int],
+        opened: pb.OpenSession,
+    ) -> DraftTree | None:
+        if len(tokens) < opened.run.until_len and tokens[-1] not in opened.stop_token_ids:
+            return DraftTree.plain(len(tokens), tokens[-1])
+        request = await anext(aiter(requests), None)
+        return DraftTree.from_proto(request.verify) if request else None
 
     def _check(self, tree: DraftTree, tokens: list[int], opened: pb.OpenSession) -> None:
         """Note what a real target would have to refuse."""

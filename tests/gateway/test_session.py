@@ -116,6 +116,8 @@ async def test_without_speculation_nobody_is_asked_for_drafts():
     assert token_ids(chunks) == plain_answer()
     assert local.drafter.opened == []
     assert not local.target.opened[0].expect_taps
+    (opened,) = local.target.opened
+    assert opened.run.until_len == len(opened.prompt_token_ids) + opened.max_new_tokens
     stats = chunks[-1].finish.speculation
     assert (stats.drafted, stats.missed, stats.drafter_trouble) == (0, 0, "")
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from kernels import attention, tree
 from kernels.attention import lay_out_rows, position_blocked_attention
-from kernels.kv_slots import KEY_BLOCK, new_slots, write_rows
+from kernels.kv_pages import PAGE_LEN, new_pages, num_pages_for, slots_in_pool
 from kernels.linear import ROW_BLOCK, padded_rows
 from tests.kernels.implementations import natively
 
-CPU = torch.device("cpu")
+PAGES_X = torch.arange(4)
 # Where a block of keys begins and ends, and one beside it.
 PREFIXES = [0, 1, 63, 64, 65, 127, 128, 200]
 # Key-value heads, queries of each and head size, as models have them (and a few that none has).
@@ -81,14 +81,25 @@ def attend(past, rows, parents, *, fill=7.0, padding_seed=0, more_blocks=0, row_
     shape = (key_heads, rows.q.shape[1] // key_heads, head_dim)
     padded = rows.then(random_rows(padding, shape, padding_seed, rows.q.dtype))
     written = past.then(padded)
-    slots = (len(written) // KEY_BLOCK + 1 + more_blocks) * KEY_BLOCK
-    keys_CSD, values_CXDK = (
-        part.fill_(fill) for part in new_slots([key_heads], slots, head_dim, rows.q)
-    )
-    write_rows(keys_CSD, values_CXDK, 0, written.k, written.v)
-    layout = lay_out_rows(len(past), parents, CPU)
-    out = position_blocked_attention(padded.q, keys_CSD, values_CXDK, layout, head_dim**-0.5)
+    pages = num_pages_for(len(written)) + 1 + more_blocks
+    kv = new_pages(pages + 1, 2, key_heads, head_dim, rows.q)
+    # The text's pages lie in the pool the other way round.
+    pages_X = torch.arange(pages).flip(0)
+    for part in kv:
+        part.fill_(fill)
+    slots = slots_in_pool(pages_X, torch.arange(len(written)))
+    fill_behind(kv, slots, written, fill)
+    layout = lay_out_rows(pages_X, len(past), parents)
+    out = position_blocked_attention(padded.q, kv, 1, layout, head_dim**-0.5)
     return out[: len(rows)]
+
+
+def fill_behind(kv, slots, written, fill):
+    """Write rows to layer 1. What lies behind them in their last page is `fill`, as it may be."""
+    kv.write(1, slots, written.k, written.v)
+    last, end = int(slots[-1]) // PAGE_LEN, int(slots[-1]) % PAGE_LEN + 1
+    kv.keys_PLCKD[last, 1, :, end:] = fill
+    kv.values_PLCDK[last, 1, :, :, end:] = fill
 
 
 def alone(past, rows):
@@ -239,7 +250,7 @@ def test_a_row_feels_all_that_it_sees_and_nothing_else(kernels, dtype, seen):
 
 def from_the_last_block(out_CBPD, weights_CBPS, v_CBSD):
     """Add weights @ values, the last key block first."""
-    blocks = zip(weights_CBPS.split(KEY_BLOCK, -1), v_CBSD.split(KEY_BLOCK, 2), strict=True)
+    blocks = zip(weights_CBPS.split(PAGE_LEN, -1), v_CBSD.split(PAGE_LEN, 2), strict=True)
     for weights, values in reversed(list(blocks)):
         out_CBPD += weights @ values
 
@@ -272,15 +283,15 @@ def test_one_product_over_all_keys_would_break_the_law(monkeypatch):
 @given(prefix_len=st.integers(0, 200), parents=parent_lists(max_nodes=20))
 def test_a_row_lies_at_the_position_its_depth_says(prefix_len, parents):
     expected = [prefix_len + depth for depth in tree.depths(parents)]
-    assert lay_out_rows(prefix_len, parents, CPU).positions_R.tolist() == expected
+    assert lay_out_rows(PAGES_X, prefix_len, parents).positions_R.tolist() == expected
 
 
 @given(prefix_len=st.integers(0, 200), parents=parent_lists(max_nodes=20))
 def test_padding_fills_row_blocks_and_sees_something(prefix_len, parents):
     """A softmax over nothing would be NaN."""
-    layout = lay_out_rows(prefix_len, parents, CPU).padded()
+    layout = lay_out_rows(PAGES_X, prefix_len, parents).padded
     assert len(layout.positions_R) == padded_rows(len(parents))
     assert layout.positions_R[: len(parents)].equal(
-        lay_out_rows(prefix_len, parents, CPU).positions_R
+        lay_out_rows(PAGES_X, prefix_len, parents).positions_R
     )
     assert not layout.unseen_R1T.all(-1).any()

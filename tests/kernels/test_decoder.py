@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import tree
-from kernels.decoder import DecoderStack
+from kernels.decoder import DecoderStack, decode_layers
 from kernels.quantized_linear import WEIGHT_FORMATS
 from tests.kernels.implementations import (
     NATIVE,
@@ -24,9 +24,11 @@ from tests.kernels.implementations import (
 from tests.kernels.test_attention import BUSH, parent_lists
 from tests.kernels.tiny_decoder import (
     KINDS,
+    PAGES,
     Inputs,
     Session,
     chain,
+    empty_pages,
     in_float32,
     normal,
     random_stack,
@@ -232,13 +234,58 @@ def test_a_row_feels_its_past(kernels):
 @natively
 def test_rows_are_written_where_the_text_ends_and_nowhere_else(kernels, weight_format):
     session = new_session(kernels, "llama", weight_format)
-    keys_LCSD, values_LCBDK = session.cache
-    keys_LCSD.fill_(3.0)
-    values_LCBDK.fill_(3.0)
-    session.length = 61
-    session.look(Inputs.random(KINDS["llama"], 7), chain(7))
+    for part in session.kv:
+        part.fill_(3.0)
+    session.length = 58
+    session.look(Inputs.random(KINDS["llama"], 6), chain(6))
     session.length = 320
     for part_LCSD in session.text():
         written_S = (part_LCSD != 3.0).any(-1).all(0).all(0)
-        assert written_S.nonzero()[:, 0].tolist() == list(range(61, 68))
+        assert written_S.nonzero()[:, 0].tolist() == list(range(58, 64))
         assert torch.all(part_LCSD[:, :, ~written_S] == 3.0)
+    for part in session.kv:
+        assert torch.all(part[PAGES[1]] == 3.0)
+
+
+@every_implementation
+def test_what_another_session_left_in_a_page_is_not_felt(kernels):
+    """Not even if it is not a number: whoever begins a page empties it."""
+    rows = Inputs.random(KINDS["llama"], 130)
+    clean, soiled = (new_session(kernels, "llama") for _ in range(2))
+    for part in soiled.kv:
+        part.fill_(torch.nan)
+    results = [session.read(rows, [61, 7, 62], (0, 1)) for session in (clean, soiled)]
+    assert_same(clean, soiled, *results)
+
+
+@every_kind
+@every_format
+@natively
+@settings(max_examples=10)
+@given(
+    lengths=st.tuples(st.integers(0, 130), st.integers(0, 130)),
+    trees=st.tuples(parent_lists(max_nodes=20), parent_lists(max_nodes=20)),
+    seed=seeds,
+    threads=st.sampled_from([1, 2]),
+)
+def test_a_session_does_not_feel_another_in_its_batch(
+    kernels, name, weight_format, lengths, trees, seed, threads
+):
+    kind, stack = KINDS[name], stack_of(kernels, name, weight_format)
+    kv, alone, together = empty_pages(kind, stack), [], []
+    for place, (length, parents) in enumerate(zip(lengths, trees, strict=True)):
+        rows = Inputs.random(kind, length + len(parents), seed + place)
+        one, other = (Session(kind, stack, place, kv=pages, place=place) for pages in (None, kv))
+        for session in (one, other):
+            if length:
+                session.read(rows[:length], [length])
+        alone.append(one.look(rows[length:], parents, (0, 1)))
+        together.append((rows[length:], other.layout(parents)))
+    rows = Inputs.joined([rows for rows, _ in together])
+    use_threads(threads)
+    batch = decode_layers(
+        rows.h_RH, stack, [layout for _, layout in together], kv, (0, 1), rows.x_RX
+    )
+    use_threads(1)
+    for mine, theirs in zip(batch, zip(*alone, strict=True), strict=True):
+        assert torch.equal(mine, torch.cat(theirs))

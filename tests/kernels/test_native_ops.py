@@ -1,14 +1,14 @@
 """The native ops as torch sees them: shapes without numbers, and what they refuse.
 
 Legend: R rows, H hidden, X inputs of q, k and v, A query heads, C key-value heads, D head size,
-S slots, B blocks of 64 slots, P positions, L layers, K inputs, N outputs.
+L layers, K inputs, N outputs.
 """
 
 import pytest
 import torch
 
 from kernels.attention import lay_out_rows
-from kernels.kv_slots import new_slots
+from kernels.kv_pages import new_pages
 from kernels.normed_linear import NormedLinear
 from kernels.quantized_linear import new_linear
 from tests.kernels.implementations import running
@@ -34,27 +34,28 @@ def named(value):
 
 def layout(rows, *, in_tree=False):
     parents = [-1, *([0] * (rows - 1) if in_tree else range(rows - 1))]
-    return lay_out_rows(0, parents, torch.device("cpu"))
+    return lay_out_rows(torch.tensor([1]), 0, parents)
 
 
 def decode_arguments(name="llama", *, in_tree=False):
     """What `decode` is given for three rows of a tiny model."""
     kind, rows = KINDS[name], layout(3, in_tree=in_tree)
     stack = random_stack(kind)
-    keys_LCSD, values_LCBDK = new_slots([kind.layers, kind.key_heads], 64, kind.head_dim, empty(0))
+    kv = new_pages(2, kind.layers, kind.key_heads, kind.head_dim, empty(0))
     return {
         "h": normal(3, kind.hidden, seed=1),
         "stack": stack.packed,
         "x": normal(3, kind.given, seed=2) if kind.given else None,
         "cos": stack.angles[0],
         "sin": stack.angles[1],
-        "keys": keys_LCSD,
-        "values": values_LCBDK,
-        "positions": rows.positions_R,
-        "first_position": 0,
-        "prefix_len": 0,
-        "trunk_len": rows.trunk_len,
-        "tail_slots": rows.tail_slots_RT,
+        "keys": kv.keys_PLCKD,
+        "values": kv.values_PLCDK,
+        "pages": [rows.pages_X],
+        "positions": [rows.positions_R],
+        "tail_slots": [rows.tail_slots_RT],
+        "first_positions": [0],
+        "prefix_lens": [0],
+        "trunk_lens": [rows.trunk_len],
         "tap_layers": [0, 2],
     }
 
@@ -65,11 +66,13 @@ def decode(arguments):
 
 def attend_arguments(*, in_tree=False, heads=4, head_dim=16):
     rows = layout(3, in_tree=in_tree)
-    keys_CSD, values_CBDK = new_slots([2], 64, head_dim, empty(0))
+    kv = new_pages(2, 1, 2, head_dim, empty(0))
     return {
         "q": normal(3, heads, head_dim, seed=3),
-        "keys": keys_CSD,
-        "values": values_CBDK,
+        "keys": kv.keys_PLCKD,
+        "values": kv.values_PLCDK,
+        "layer": 0,
+        "pages": rows.pages_X,
         "positions": rows.positions_R,
         "prefix_len": 0,
         "trunk_len": rows.trunk_len,
@@ -83,9 +86,13 @@ def attend(arguments):
 
 
 def on_meta(arguments):
-    return {
-        name: x.to("meta") if isinstance(x, torch.Tensor) else x for name, x in arguments.items()
-    }
+    return {name: to_meta(x) for name, x in arguments.items()}
+
+
+def to_meta(x):
+    if isinstance(x, list):
+        return [to_meta(part) for part in x]
+    return x.to("meta") if isinstance(x, torch.Tensor) else x
 
 
 def shapes(results):
@@ -121,27 +128,34 @@ def test_shapes_alone_of_a_projection_are_those_of_the_result(dtype):
         ({"h": empty(3, 48, dtype=torch.float32)}, "h must be"),
         ({"cos": empty(400, 8)}, "cos must be"),
         ({"sin": empty(399, 16)}, "sin must be"),
-        ({"positions": torch.arange(2)}, "positions must be"),
-        ({"positions": torch.arange(3).int()}, "positions must be"),
+        ({"positions": [torch.arange(2)]}, "the layouts have 2 rows, h has 3"),
+        ({"positions": [torch.arange(0)]}, "at least one row"),
+        ({"positions": [torch.arange(3).int()]}, "positions must be"),
         (
-            {"keys": empty(1, 2, 64, 16), "values": empty(1, 2, 1, 16, 64)},
-            "keys must be 2 x 2 x",
+            {"keys": empty(2, 1, 2, 64, 16), "values": empty(2, 1, 2, 16, 64)},
+            "keys must be pages x 2 x 2 x",
         ),
         (
-            {"keys": empty(2, 3, 64, 16), "values": empty(2, 3, 1, 16, 64)},
-            "keys must be 2 x 2 x",
+            {"keys": empty(2, 2, 3, 64, 16), "values": empty(2, 2, 3, 16, 64)},
+            "keys must be pages x 2 x 2 x",
         ),
         (
-            {"keys": empty(2, 2, 64, 8), "values": empty(2, 2, 1, 8, 64)},
-            "keys must be 2 x 2 x",
+            {"keys": empty(2, 2, 2, 64, 8), "values": empty(2, 2, 2, 8, 64)},
+            "keys must be pages x 2 x 2 x",
         ),
-        ({"values": empty(2, 2, 64, 16)}, "values must be"),
-        ({"keys": empty(2, 64, 2, 16).transpose(1, 2)}, "not contiguous"),
-        ({"prefix_len": 62}, "the cache has 64 slots, rows reach 65"),
+        ({"values": empty(2, 2, 2, 64, 16)}, "values must be"),
+        ({"keys": empty(2, 2, 64, 2, 16).transpose(2, 3)}, "not contiguous"),
+        ({"prefix_lens": [62]}, "the session has 64 slots, rows reach 65"),
+        ({"pages": [torch.tensor([2])]}, "pages must be in .0, 2., got 2"),
+        ({"pages": [torch.tensor([-1])]}, "pages must be in .0, 2., got -1"),
+        ({"pages": [torch.tensor([1]).int()]}, "pages must be"),
+        ({"pages": [torch.arange(0)]}, "the session has 0 slots"),
+        ({"pages": [torch.tensor([1])] * 2}, "layouts"),
+        ({"trunk_lens": []}, "layouts"),
         ({"tap_layers": [3]}, "tap.*3"),
         ({"tap_layers": [-1]}, "tap.*-1"),
-        ({"first_position": 398}, "position"),
-        ({"first_position": -1}, "position"),
+        ({"first_positions": [398]}, "position"),
+        ({"first_positions": [-1]}, "position"),
     ],
     ids=named,
 )
@@ -171,9 +185,11 @@ def test_decode_refuses_layers_without_their_input(changed, message):
         ({"q": empty(3, 4, 8)}, "queries are"),
         ({"q": empty(3, 5, 16)}, "queries are"),
         ({"positions": torch.arange(4)}, "positions must be"),
-        ({"values": empty(2, 1, 64, 16)}, "values must be"),
-        ({"keys": empty(2, 100, 16)}, "keys|slots"),
-        ({"prefix_len": 62}, "the cache has 64 slots, rows reach 65"),
+        ({"values": empty(2, 1, 2, 64, 16)}, "values must be"),
+        ({"keys": empty(2, 1, 2, 100, 16)}, "keys"),
+        ({"layer": 1}, "layers are 1, got 1"),
+        ({"pages": torch.tensor([2])}, "pages must be in .0, 2., got 2"),
+        ({"prefix_len": 62}, "the session has 64 slots, rows reach 65"),
     ],
     ids=named,
 )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import native
-from kernels.noise import gumbel_of_vocabulary, key_of, philox
+from kernels.noise import gumbel_of_vocabulary, philox, seeds_of_rows
 from kernels.sampling import (
     Filters,
     agreement_tokens,
@@ -80,7 +80,8 @@ def rows_of_all_kinds(vocab, seed):
 
 def noise_of(seed, positions_N, vocab):
     """Return the uniforms and the noise that the native sampler draws."""
-    return torch.ops.slipstream.agreement_noise(positions_N, *key_of(seed), vocab)
+    seeds_N = seeds_of_rows([seed] * len(positions_N), positions_N.device)
+    return torch.ops.slipstream.agreement_noise(positions_N, seeds_N, vocab)
 
 
 @settings(max_examples=40)
@@ -287,14 +288,31 @@ def test_wrong_shapes_are_refused():
         agreement_tokens(torch.zeros(5, 3), torch.arange(4), 0, Filters(1.0))
     with pytest.raises(RuntimeError, match="positions must be"):
         agreement_tokens(torch.zeros(5, 3), torch.arange(5).float(), 0, Filters(1.0))
+    with pytest.raises(RuntimeError, match="seeds must be"):
+        agreement_tokens(torch.zeros(5, 3), torch.arange(5), torch.arange(4), Filters(1.0))
+
+
+@pytest.mark.parametrize("filters", [Filters(1.0), Filters(0.7, top_k=20, top_p=0.9)], ids=str)
+def test_rows_of_many_seeds_draw_each_with_its_own(filters):
+    logits_NV, positions_N = rows_of_all_kinds(700, 3), torch.arange(7) + 5
+    own = [0, 1, 7, 2**31, 2**63 - 1, 2**63, 2**64 - 1]
+    tokens_N = agreement_tokens(
+        logits_NV, positions_N, seeds_of_rows(own, positions_N.device), filters
+    )
+    alone = [
+        agreement_tokens(logits_NV[[i]], positions_N[[i]], seed, filters)
+        for i, seed in enumerate(own)
+    ]
+    assert torch.equal(tokens_N, torch.cat(alone))
 
 
 def test_shapes_are_known_without_computing():
     logits_NV, positions_N = torch.zeros(3, 50, device="meta"), torch.arange(3, device="meta")
     ops = torch.ops.slipstream
     assert ops.likeliest_tokens(logits_NV).shape == (3,)
-    tokens_N = ops.agreement_tokens(logits_NV, positions_N, 0, 0, 1.0, 0, 1.0, 0.0)
+    tokens_N = ops.agreement_tokens(logits_NV, positions_N, positions_N, 1.0, 0, 1.0, 0.0)
     assert (tokens_N.shape, tokens_N.dtype) == ((3,), torch.int64)
     assert ops.log_normalizer(logits_NV).shape == (3, 1)
     assert ops.token_logprobs(logits_NV, positions_N).shape == (3,)
-    assert [part.shape for part in ops.agreement_noise(positions_N, 0, 0, 9)] == [(3, 9), (3, 9)]
+    noise = ops.agreement_noise(positions_N, positions_N, 9)
+    assert [part.shape for part in noise] == [(3, 9), (3, 9)]

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels import linear
 from kernels.attention import lay_out_rows, position_blocked_attention
-from kernels.kv_slots import new_slots
+from kernels.kv_pages import new_pages
 from kernels.linear import ROW_BLOCK, DenseLinear
 
 aten = torch.ops.aten
@@ -53,11 +53,11 @@ def test_every_product_of_a_linear_layer_has_sixteen_rows(rows, dtype, monkeypat
 @pytest.mark.parametrize("in_chain", [True, False], ids=["chain", "tree"])
 def test_every_product_of_attention_has_sixteen_rows(groups, prefix_len, rows, in_chain):
     parents = [-1, *(node if in_chain else node // 2 for node in range(rows - 1))]
-    layout = lay_out_rows(prefix_len, parents, torch.device("cpu"))
-    keys_CSD, values_CXDK = new_slots([2], 320, 16, torch.empty(0))
+    layout = lay_out_rows(torch.arange(5), prefix_len, parents)
+    kv = new_pages(5, 1, 2, 16, torch.empty(0))
     with Products() as products:
         q_RAD = torch.ones(rows, 2 * groups, 16)
-        position_blocked_attention(q_RAD, keys_CSD, values_CXDK, layout, 1)
+        position_blocked_attention(q_RAD, kv, 0, layout, 1)
     assert set(products.rows) == {ROW_BLOCK}
 
 

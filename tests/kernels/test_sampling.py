@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import sampling
+from kernels.noise import seeds_of_rows
 from kernels.sampling import (
     Filters,
     Penalties,
@@ -146,6 +147,16 @@ def test_few_candidates_and_the_whole_vocabulary_give_the_same_token(filters, ca
             patch.setattr(sampling, "_FEW_CANDIDATES", few)
             tokens.append(agreement_tokens(logits_NV, positions_N, seed, filters))
     assert torch.equal(*tokens)
+
+
+@every_filter
+@given(own=st.lists(seeds, min_size=5, max_size=5))
+def test_rows_of_many_seeds_draw_each_with_its_own(filters, own):
+    logits_NV, positions_N = peaked_and_flat(333, seed=1), torch.arange(5) + 7
+    seeds_N = seeds_of_rows(own, positions_N.device)
+    together = agreement_tokens(logits_NV, positions_N, seeds_N, filters)
+    rows = zip(logits_NV.split(1), positions_N.split(1), own, strict=True)
+    assert torch.equal(together, torch.cat([agreement_tokens(*row, filters) for row in rows]))
 
 
 def assert_rows_are_independent(logits_NV, seed, filters):

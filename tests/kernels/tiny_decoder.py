@@ -11,11 +11,10 @@ from itertools import accumulate
 
 import torch
 
-from kernels import tree
-from kernels.attention import lay_out_rows
+from kernels.attention import RowLayout, lay_out_rows
 from kernels.decoder import DecoderLayer, DecoderStack, decode_layers
-from kernels.kv_slots import new_slots
-from kernels.linear import ROW_BLOCK, DenseLinear, Linear
+from kernels.kv_pages import KvPages, new_pages, values_of_pages
+from kernels.linear import DenseLinear, Linear
 from kernels.quantized_linear import INT4_GROUP, Int4Linear, new_linear
 from kernels.rotary import Rope
 
@@ -142,39 +141,55 @@ class Inputs:
     def to(self, dtype: torch.dtype) -> Inputs:
         return Inputs(self.h_RH.to(dtype), None if self.x_RX is None else self.x_RX.to(dtype))
 
-    def padded(self, row_block: int) -> Inputs:
-        """Whole row blocks of rows: the first one again and again."""
-        return self[[*range(len(self)), *[0] * (-len(self) % row_block)]]
+    @classmethod
+    def joined(cls, parts: Sequence[Inputs]) -> Inputs:
+        """Return the rows of all, one after the other."""
+        given = [part.x_RX for part in parts if part.x_RX is not None]
+        return cls(torch.cat([part.h_RH for part in parts]), torch.cat(given) if given else None)
 
 
 def chain(rows: int) -> list[int]:
     return list(range(-1, rows - 1))
 
 
-class Session:
-    """A cache of 320 slots, and how many of them hold text."""
+# Where the five pages of each session lie among all: in no order, and apart.
+PAGES = ([7, 2, 9, 0, 4], [1, 8, 3, 6, 5])
 
-    def __init__(self, kind: Kind, stack: DecoderStack, first_position: int = 0) -> None:
+
+def empty_pages(kind: Kind, stack: DecoderStack) -> KvPages:
+    """Return room for two sessions."""
+    like = stack.layers[0].post_norm_H
+    return new_pages(10, kind.layers, kind.key_heads, kind.head_dim, like)
+
+
+class Session:
+    """Five pages, and how many of their slots hold text."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        stack: DecoderStack,
+        first_position: int = 0,
+        *,
+        kv: KvPages | None = None,
+        place: int = 0,
+    ) -> None:
         self.stack = stack
         self.first_position = first_position
         self.length = 0
-        # Natively any number of rows will do.
-        self.row_block = ROW_BLOCK if stack.packed is None else 1
-        like, outer = stack.layers[0].post_norm_H, [kind.layers, kind.key_heads]
-        self.cache = new_slots(outer, 320, kind.head_dim, like)
+        self.kv = kv or empty_pages(kind, stack)
+        self.pages_X = torch.tensor(PAGES[place])
+
+    def layout(self, parents: Sequence[int]) -> RowLayout:
+        """Return the layout of a tree after the text."""
+        return lay_out_rows(self.pages_X, self.length, parents, self.first_position)
 
     def look(
         self, rows: Inputs, parents: Sequence[int], taps: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return h and taps of the nodes of a tree after the text, which gets no longer by it."""
-        padded = rows.padded(self.row_block)
-        padding = len(padded) - len(rows)
-        in_chain = tree.is_chain(parents)
-        parents = chain(len(padded)) if in_chain else [*parents, *[0] * padding]
-        layout = lay_out_rows(self.length, parents, torch.device("cpu"), self.first_position)
-        results = decode_layers(padded.h_RH, self.stack, layout, self.cache, taps, padded.x_RX)
-        h_RH, taps_RX = (part[: len(rows)] for part in results)
-        return h_RH, taps_RX
+        layouts = [self.layout(parents)]
+        return decode_layers(rows.h_RH, self.stack, layouts, self.kv, taps, rows.x_RX)
 
     def read(
         self, rows: Inputs, sizes: Sequence[int], taps: Sequence[int] = ()
@@ -189,6 +204,7 @@ class Session:
 
     def text(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and values of the text, [L, C, S, D] each."""
-        keys_LCSD, values_LCBDK = self.cache
-        values_LCSD = values_LCBDK.transpose(-1, -2).flatten(2, 3)
+        layers = [self.kv.of_session(i, self.pages_X) for i in range(len(self.stack.layers))]
+        keys_LCSD = torch.stack([keys_CSD for keys_CSD, _ in layers])
+        values_LCSD = torch.stack([values_of_pages(values_CBDK) for _, values_CBDK in layers])
         return keys_LCSD[:, :, : self.length], values_LCSD[:, :, : self.length]

@@ -2,22 +2,24 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from kernels.attention import lay_out_rows
+from kernels.kv_pages import values_of_pages
 from protos.messages import DraftTree, SamplingParams, TopLogprobs
 from target_service.engine import Engine, Outcome
 from target_service.kv_cache import KvCache
+from target_service.kv_memory import slots_of
 from target_service.models import build_model, model_config
 from target_service.models.llama import Llama
 from target_service.session import Rows, Session
 from target_service.weights import Weights, read_config
 
 MAX_CONTEXT_LEN = 512
-CACHE_SLOTS = 512
+CACHE_PAGES = 10
 
 
 def load_model(path: Path, dtype: torch.dtype | None = None) -> Llama:
@@ -28,10 +30,10 @@ def forward_chain(
     model: Llama, token_ids: Sequence[int], tap_layers: Sequence[int] = ()
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return float32 logits and taps of every token of a sequence, computed in one forward."""
-    layout = lay_out_rows(0, range(-1, len(token_ids) - 1), model.device)
     with torch.inference_mode():
-        cache = KvCache(model.kv_shape, CACHE_SLOTS)
-        h_RH, taps_RX = model.forward(torch.tensor(token_ids), layout, cache, tap_layers)
+        cache = KvCache(model.kv_shape, CACHE_PAGES, 0)
+        layout = lay_out_rows(cache.pages(range(CACHE_PAGES)), 0, range(-1, len(token_ids) - 1))
+        h_RH, taps_RX = model.forward(torch.tensor(token_ids), [layout], cache.kv, tap_layers)
         return model.logits(h_RH), taps_RX
 
 
@@ -45,7 +47,7 @@ class Told:
     taps: list[torch.Tensor] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        self.taps.append(outcome.taps_PTH)
+        self.taps.append(outcome.taps_KX)
         if outcome.verdict:
             self.tokens += outcome.verdict.tokens
             self.logprobs += outcome.verdict.logprobs
@@ -64,7 +66,7 @@ class Told:
 
 
 class PlayedSession:
-    """A session and its cache, driven step by step."""
+    """A session and its pages, driven step by step. Pages are taken from the last one on."""
 
     def __init__(
         self,
@@ -76,9 +78,9 @@ class PlayedSession:
         chunk_len: int = 1,
     ) -> None:
         vocab_size = model.config.vocab_size
-        self.engine = Engine(model, tap_layers)
+        self.engine = Engine(model, tap_layers, CACHE_PAGES)
         self.session = Session("played", list(prompt), sampling, MAX_CONTEXT_LEN, vocab_size)
-        self.cache = KvCache(model.kv_shape, CACHE_SLOTS)
+        self.pages = tuple(reversed(range(CACHE_PAGES)))
         self.chunk_len = chunk_len
         self.told = Told()
 
@@ -95,11 +97,21 @@ class PlayedSession:
             tree = ((session.tokens[-1], *tokens), (-1, *parents))
             assert session.offer(DraftTree(session.committed_len, *tree))
         while (rows := session.next_rows(self.chunk_len)).root is None:
-            session.advance(self._step(rows).num_rows)
+            self._step(rows)
+            session.advance(len(rows.tokens))
         outcome = self._step(rows)
         assert outcome.verdict
         session.commit(outcome.verdict.tokens)
         return outcome
+
+    def cached(self) -> list[torch.Tensor]:
+        """Return keys, values and taps of all rows in the cache, the first two layer by layer."""
+        cache, rows = self.engine._cache, self.session.cached_len
+        parts = [cache.taps(slots_of(self.pages, range(rows)))]
+        for layer in range(cache.kv.keys_PLCKD.shape[1]):
+            keys_CSD, values_CBDK = cache.kv.of_session(layer, cache.pages(self.pages))
+            parts += [keys_CSD[:, :rows], values_of_pages(values_CBDK)[:, :rows]]
+        return parts
 
     def decode(self, num_new_tokens: int) -> Told:
         """Decode plainly until so many tokens are generated; return what was told."""
@@ -108,7 +120,7 @@ class PlayedSession:
         return self.told
 
     def _step(self, rows: Rows) -> Outcome:
-        outcome = self.engine.step(rows, self.cache, 0)
+        (outcome,) = self.engine.step([replace(rows, pages=self.pages)])
         self.told.add(outcome)
         return outcome
 

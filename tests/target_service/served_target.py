@@ -17,13 +17,14 @@ from protos import target_pb2 as pb
 from protos.messages import DraftTree, SamplingParams, Verdict
 from protos.pairing import Pairing
 from target_service.engine import Engine, Outcome
-from target_service.kv_cache import KvPool
+from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.models.llama import Llama
 from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
+from target_service.session import Rows
 from target_service.step_loop import StepLoop
 from target_service.taps import TapHub
-from tests.target_service.waiting import soon
+from tests.target_service.waiting import soon, until
 
 TAP_LAYERS = (1, 2, 4)
 MAX_CONTEXT_LEN = 300
@@ -33,16 +34,16 @@ GREEDY = SamplingParams(temperature=0)
 class GatedEngine(Engine):
     """An engine whose steps wait while the gate is closed."""
 
-    def __init__(self, model: Llama) -> None:
-        super().__init__(model, TAP_LAYERS)
+    def __init__(self, model: Llama, num_pages: int) -> None:
+        super().__init__(model, TAP_LAYERS, num_pages)
         self.gate = threading.Event()
         self.gate.set()
         self.started = threading.Event()
 
-    def step(self, *args: Any) -> Outcome:
+    def step(self, batch: Sequence[Rows]) -> list[Outcome]:
         self.started.set()
         assert self.gate.wait(30)
-        return super().step(*args)
+        return super().step(batch)
 
 
 def pairing_of(model: Llama) -> Pairing:
@@ -68,25 +69,34 @@ class ServedTarget:
 
     def __post_init__(self) -> None:
         self.pairing = pairing_of(self.model)
-        self.engine = GatedEngine(self.model)
-        self.pool = KvPool(self.model.kv_shape, self.kv_tokens)
-        self.scheduler = Scheduler(chunk_len=16, max_sessions=self.max_sessions)
+        num_pages = self.kv_tokens // PAGE_LEN
+        self.engine = GatedEngine(self.model, num_pages)
+        self.memory = KvMemory(num_pages)
+        self.scheduler = Scheduler(
+            self.memory, step_rows=128, chunk_len=16, max_sessions=self.max_sessions
+        )
         self.hub = TapHub(
             self.pairing, max_bytes=self.tap_buffer, attach_timeout_s=self.attach_timeout_s
         )
-        self.loop = StepLoop(self.engine, self.scheduler, self.pool, self.hub)
+        self.loop = StepLoop(self.engine, self.scheduler, self.hub)
         facts = TargetFacts("tiny", self.pairing, 4, MAX_CONTEXT_LEN, "float32", "cpu", "reference")
-        self.servicer = TargetServicer(facts, self.loop, self.scheduler, self.pool, self.hub)
+        self.servicer = TargetServicer(facts, self.loop, self.scheduler, self.hub)
 
     def open(self, *messages: pb.DecodeRequest) -> "ClientSession":
         return ClientSession(self.stub.Decode(), messages)
+
+    async def silent(self) -> None:
+        """Wait until nothing is left to compute."""
+        self.engine.gate.set()
+        await until(lambda: not (self.scheduler.num_ready or self.loop.is_running))
 
     async def drained(self) -> None:
         """Wait until the target says that it holds nothing."""
         self.engine.gate.set()
         for _ in range(10_000):
             load = (await self.stub.GetTarget(pb.GetTargetRequest())).load
-            if load == pb.TargetLoad(kv_tokens_total=self.kv_tokens):
+            held = (load.sessions, load.queued, load.kv_tokens_reserved, load.tap_subscriptions)
+            if held == (0, 0, 0, 0):
                 return
         raise AssertionError(f"still held: {load}")
 
@@ -98,7 +108,7 @@ async def serve(model: Llama, **limits: Any) -> AsyncIterator[ServedTarget]:
     target_pb2_grpc.add_TargetServiceServicer_to_server(target.servicer, server)
     target.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    stepping = asyncio.create_task(target.loop.run())
+    stepping = asyncio.create_task(target.loop.serve())
     try:
         async with serving.open_channel(target.address) as channel:
             target.stub = target_pb2_grpc.TargetServiceStub(channel)
@@ -159,6 +169,9 @@ class ClientSession:
         known = self.prompt + self.answer
         tree = DraftTree(len(known), (known[-1], *tokens), (-1, *parents))
         await self.call.write(pb.DecodeRequest(verify=tree.to_proto()))
+
+    async def run(self, until_len: int) -> None:
+        await self.call.write(pb.DecodeRequest(run=pb.Run(until_len=until_len)))
 
     async def verdict(self) -> Verdict:
         response = await soon(self.call.read())

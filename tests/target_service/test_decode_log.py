@@ -5,16 +5,20 @@ from structlog.testing import capture_logs
 
 from protos.messages import DraftTree, SamplingParams, Verdict
 from target_service.decode_log import DecodeLog
+from target_service.kv_memory import KvMemory
 from target_service.scheduler import Scheduler
 from target_service.session import Rows, Session
 
 
 @pytest.fixture
 def scheduler():
-    scheduler = Scheduler(chunk_len=16, max_sessions=4)
+    scheduler = Scheduler(KvMemory(8), step_rows=128, chunk_len=16, max_sessions=4)
     scheduler.open(Session("a", [1], SamplingParams(), 100, 50))
     scheduler.open(Session("b", [1], SamplingParams(), 100, 50))
-    scheduler.schedule()
+    session = scheduler.session("a")
+    (rows, _) = scheduler.schedule(0.0)
+    assert rows.session is session
+    scheduler.ready(session)
     return scheduler
 
 

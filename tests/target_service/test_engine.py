@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import target_service.engine as engine_module
-from kernels.kv_slots import values_of_blocks
 from kernels.noise import gumbel
 from protos.messages import SamplingParams
+from target_service import engine as engine_module
+from target_service import judgement, token_choice
 from target_service.kv_cache import KvCache
 from tests.target_service.engine_cases import (
     NUM_NEW,
@@ -103,18 +103,18 @@ class TestTheLawCanFail:
         assert not self.breaks(models, plain, second_branch)
 
     def test_noise_of_a_wrong_position(self, models, plain, monkeypatch):
-        choose = engine_module.agreement_tokens
+        choose = token_choice.agreement_tokens
         monkeypatch.setattr(
-            engine_module,
+            token_choice,
             "agreement_tokens",
             lambda logits, positions, *rest: choose(logits, positions * 0 + positions[0], *rest),
         )
         assert self.breaks(models, plain)
 
     def test_penalties_shared_by_all_nodes(self, models, plain, monkeypatch):
-        penalize = engine_module.penalized_logits
+        penalize = token_choice.penalized_logits
         monkeypatch.setattr(
-            engine_module,
+            token_choice,
             "penalized_logits",
             lambda logits, counts, seen, how: penalize(
                 logits, counts[:1].expand_as(counts), seen[:1].expand_as(seen), how
@@ -123,15 +123,17 @@ class TestTheLawCanFail:
         assert self.breaks(models, plain)
 
     def test_a_cache_that_keeps_the_wrong_branch(self, models, plain, monkeypatch):
-        monkeypatch.setattr(KvCache, "compact", lambda *_: None)
+        monkeypatch.setattr(KvCache, "move", lambda *_: None)
         assert self.breaks(models, plain, second_branch)
 
     def test_taps_of_rejected_rows(self, models, plain, monkeypatch):
         step = engine_module.Engine.step
 
-        def swapped(self, rows, cache, queued_us):
-            outcome = step(self, rows, cache, queued_us)
-            return engine_module.replace(outcome, taps_PTH=outcome.taps_PTH.flip(0))
+        def swapped(self, batch):
+            return [
+                engine_module.replace(outcome, taps_KX=outcome.taps_KX.flip(0))
+                for outcome in step(self, batch)
+            ]
 
         monkeypatch.setattr(engine_module.Engine, "step", swapped)
         assert self.breaks(models, plain)
@@ -204,13 +206,13 @@ class TestNodes:
 def record_choices(monkeypatch) -> list[list[int]]:
     """Return a list that gets the tokens chosen at the nodes of every tree from now on."""
     seen = []
-    choose = engine_module.choose_tokens
+    choose = judgement.choose_tokens
 
     def recorded(*args):
         seen.append(choose(*args))
         return seen[-1]
 
-    monkeypatch.setattr(engine_module, "choose_tokens", recorded)
+    monkeypatch.setattr(judgement, "choose_tokens", recorded)
     return seen
 
 
@@ -269,9 +271,6 @@ class TestCompaction:
 
 
 def assert_same_rows(a: PlayedSession, b: PlayedSession) -> None:
-    rows = a.session.cached_len
-    assert rows == b.session.cached_len
-    assert torch.equal(a.cache.keys_LCSD[:, :, :rows], b.cache.keys_LCSD[:, :, :rows])
-    for values_CBDK, others_CBDK in zip(a.cache.values_LCBDK, b.cache.values_LCBDK, strict=True):
-        written = (values_of_blocks(part)[:, :rows] for part in (values_CBDK, others_CBDK))
-        assert torch.equal(*written)
+    assert a.session.cached_len == b.session.cached_len
+    for mine, theirs in zip(a.cached(), b.cached(), strict=True):
+        assert torch.equal(mine, theirs)

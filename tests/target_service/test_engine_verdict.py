@@ -1,5 +1,7 @@
 """What a verdict says beside its tokens: logprobs, the likeliest tokens, rows; and its taps."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -51,8 +53,9 @@ def test_rows_count_tokens_not_padding(models):
 
 def test_a_chunk_of_a_prompt_has_no_verdict(models):
     session = play(models["float32"], "greedy", 17, chunk_len=10)
-    outcome = session.engine.step(session.session.next_rows(10), session.cache, 7)
-    assert (outcome.verdict, outcome.num_rows, len(outcome.taps_PTH)) == (None, 10, 10)
+    (outcome,) = session.engine.step([replace(session.session.next_rows(10), pages=session.pages)])
+    assert outcome.verdict is None
+    assert len(outcome.taps_KX) == 10
 
 
 def test_taps_are_of_rows_that_stay_in_the_cache(models, plain):
@@ -60,5 +63,5 @@ def test_taps_are_of_rows_that_stay_in_the_cache(models, plain):
     session = play(models["float32"], "greedy", 17, chunk_len=64)
     session.verify()
     outcome = session.verify([1, future[1], 1], [0, 0, 2])
-    assert (outcome.verdict.path, outcome.num_rows, len(outcome.taps_PTH)) == ((2,), 2, 2)
+    assert (outcome.verdict.path, len(outcome.taps_KX)) == ((2,), 2)
     assert session.session.cached_len == 17 + 2

@@ -1,101 +1,71 @@
-"""Slots are promised exactly once, and a compacted cache holds the accepted path in order."""
+"""Taps are found where they were stored, and moved slots keep what they hold."""
 
-import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.kv_slots import values_of_blocks, write_rows
-from target_service.kv_cache import KvCache, KvPool, KvPoolFullError, KvShape
+from kernels.kv_pages import PAGE_LEN, values_of_pages
+from target_service.kv_cache import KvCache, KvShape
+from target_service.kv_memory import PAGE_LEN as COUNTED_LEN
 
-SHAPE = KvShape(
-    num_layers=2, num_kv_heads=3, head_dim=4, dtype=torch.float32, device=torch.device("cpu")
-)
-
-
-def numbered_rows(first: int, rows: int) -> torch.Tensor:
-    """Return [R, C, D] whose every entry tells the row."""
-    return torch.arange(first, first + rows).float()[:, None, None].expand(rows, 3, 4)
+SHAPE = KvShape(2, 1, 4, torch.float32, torch.device("cpu"))
+PAGES = 3
+slots = st.integers(0, PAGES * PAGE_LEN - 1)
 
 
-def write(cache: KvCache, layer: int, slot: int, k: torch.Tensor, v: torch.Tensor) -> None:
-    write_rows(cache.keys_LCSD[layer], cache.values_LCBDK[layer], slot, k, v)
+def test_pages_are_counted_as_long_as_they_are():
+    assert COUNTED_LEN == PAGE_LEN
 
 
-def filled(num_slots: int) -> KvCache:
-    """Return a cache whose slot i holds i as a key and -i as a value."""
-    cache = KvCache(SHAPE, num_slots)
+@given(st.lists(st.lists(slots, min_size=1, max_size=9, unique=True), max_size=5))
+def test_taps_are_the_last_ones_stored(batches):
+    cache, expected = KvCache(SHAPE, PAGES, 5), torch.zeros(PAGES * PAGE_LEN, 5)
+    for number, batch in enumerate(batches, 1):
+        taps_NX = torch.arange(len(batch) * 5.0).view(-1, 5) + 100 * number
+        cache.store_taps(batch, taps_NX)
+        expected[batch] = taps_NX
+    assert torch.equal(cache.taps(range(PAGES * PAGE_LEN)), expected)
+
+
+def test_taps_that_were_read_are_nobody_elses():
+    cache = KvCache(SHAPE, PAGES, 5)
+    read = cache.taps([7])
+    cache.store_taps([7], torch.ones(1, 5))
+    assert not read.any()
+
+
+def test_a_target_without_taps_stores_none():
+    cache = KvCache(SHAPE, PAGES, 0)
+    cache.store_taps([1, 2], torch.zeros(2, 0))
+    assert cache.taps([1, 2]).shape == (2, 0)
+
+
+def filled() -> KvCache:
+    """Return a cache whose slot i holds i in every element of all layers."""
+    cache = KvCache(SHAPE, PAGES, 0)
+    rows = torch.arange(PAGES * PAGE_LEN)
+    numbers_RCD = rows[:, None, None].float().expand(-1, 1, 4)
     for layer in range(SHAPE.num_layers):
-        rows = numbered_rows(0, num_slots)
-        write(cache, layer, 0, rows, -rows)
+        cache.kv.write(layer, rows, numbers_RCD, -numbers_RCD)
     return cache
 
 
-def rows_of(cache: KvCache) -> list[int]:
-    """Return the row each slot holds, if all layers, heads and values agree."""
-    numbers = cache.keys_LCSD[0, 0, :, 0]
-    assert torch.equal(cache.keys_LCSD, numbers[:, None].expand_as(cache.keys_LCSD))
-    for keys_CSD, values_CBDK in zip(cache.keys_LCSD, cache.values_LCBDK, strict=True):
-        assert torch.equal(values_of_blocks(values_CBDK), -keys_CSD)
-    return [int(number) for number in numbers]
+def slots_held(cache: KvCache) -> list[int]:
+    """Return what lies in every slot, which all layers must agree on."""
+    found = []
+    for layer in range(SHAPE.num_layers):
+        keys_CSD, values_CBDK = cache.kv.of_session(layer, cache.pages(range(PAGES)))
+        assert torch.equal(keys_CSD, -values_of_pages(values_CBDK))
+        found.append(keys_CSD[0, :, 0].tolist())
+    assert found[0] == found[1]
+    return found[0]
 
 
-@given(slot=st.integers(0, 10), data=st.data())
-def test_an_accepted_path_ends_up_behind_the_root_and_nothing_before_it_moves(slot, data):
-    nodes = data.draw(st.integers(0, 12))
-    path = sorted(data.draw(st.sets(st.integers(1, max(nodes, 1)), max_size=nodes)))
-    cache = filled(64)
-    cache.compact(slot, path)
-    expected = [*range(slot + 1), *(slot + node for node in path)]
-    assert rows_of(cache)[: len(expected)] == expected
-
-
-def test_rows_are_written_to_their_layer_and_slots_only():
-    cache = KvCache(SHAPE, 64)
-    write(cache, 1, 5, numbered_rows(7, 2), numbered_rows(7, 2))
-    assert not cache.keys_LCSD[0].any()
-    assert cache.keys_LCSD[1, :, :, 0].tolist() == [[0, 0, 0, 0, 0, 7, 8, *[0] * 57]] * 3
-
-
-def test_a_fresh_cache_is_finite():
-    """Attention multiplies slots nobody may see by zero: NaN would stay NaN."""
-    cache = KvCache(SHAPE, 64)
-    assert not cache.keys_LCSD.any()
-    assert not cache.values_LCBDK.any()
-
-
-@settings(max_examples=50)
-@given(st.lists(st.one_of(st.integers(1, 500), st.just(0)), max_size=40))
-def test_the_pool_counts_what_is_open_whatever_is_opened_refused_and_closed(requests):
-    """A positive request opens so many tokens; 0 closes the oldest cache."""
-    pool, caches = KvPool(SHAPE, 1024), []
-    for tokens in requests:
-        if not tokens:
-            if caches:
-                pool.close(caches.pop(0))
-        elif -(-tokens // 64) * 64 <= 1024 - pool.num_reserved:
-            caches.append(pool.open(tokens))
-            assert 0 <= caches[-1].num_slots - tokens < 64
-        else:
-            free = 1024 - pool.num_reserved
-            with pytest.raises(KvPoolFullError, match=f"{free} of 1024 are free"):
-                pool.open(tokens)
-        assert pool.num_reserved == sum(cache.num_slots for cache in caches)
-    for cache in caches:
-        pool.close(cache)
-    assert pool.num_reserved == 0
-
-
-def test_caches_of_a_pool_share_nothing():
-    pool = KvPool(SHAPE, 256)
-    one, other = pool.open(64), pool.open(64)
-    write(one, 0, 0, numbered_rows(1, 64), numbered_rows(1, 64))
-    assert not other.keys_LCSD.any()
-
-
-def test_a_cache_closed_twice_is_our_own_mistake():
-    pool = KvPool(SHAPE, 128)
-    cache = pool.open(64)
-    pool.close(cache)
-    with pytest.raises(AssertionError, match="twice"):
-        pool.close(cache)
+@given(st.dictionaries(slots, slots, max_size=9))
+def test_slots_move_as_if_all_at_once(moves):
+    """Keys of the dictionary are targets: two slots cannot come to lie in one."""
+    cache, expected = filled(), list(range(PAGES * PAGE_LEN))
+    cache.move([(source, target) for target, source in moves.items()])
+    for target, source in moves.items():
+        expected[target] = source
+    assert slots_held(cache) == expected

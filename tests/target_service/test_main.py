@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -25,7 +26,6 @@ from slipstream.stack import WEIGHTS as OFFERED
 from target_service.__main__ import WEIGHTS, load, main, until_one_ends
 from target_service.config import TargetConfig
 from target_service.engine import Engine
-from target_service.kv_cache import KvPool
 from target_service.session import Session
 from tests.target_service.served_target import open_request
 from tests.tiny_llama import write_tiny_llama
@@ -256,14 +256,14 @@ def test_a_checkpoint_of_two_dtypes_is_served_in_one(tmp_path):
     norms = {name: t.float() for name, t in tensors.items() if "norm" in name}
     save_file(tensors | norms, path / "model.safetensors")
     model, facts = load(TargetConfig(model=path, kv_tokens=4096), Selection("reference"))
-    cache = KvPool(model.kv_shape, 4096).open(64)
     session = Session("s", [1, 2, 3], SamplingParams(temperature=0), 4, model.config.vocab_size)
 
-    outcome = Engine(model, facts.pairing.tap_layers).step(session.next_rows(16), cache, 0)
+    rows = replace(session.next_rows(16), pages=(1,))
+    (outcome,) = Engine(model, facts.pairing.tap_layers, 2).step([rows])
 
     assert norms
     assert facts.weights == "bfloat16"
-    assert outcome.taps_PTH.dtype == torch.bfloat16
+    assert outcome.taps_KX.dtype == torch.bfloat16
     assert outcome.verdict is not None
 
 

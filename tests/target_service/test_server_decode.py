@@ -31,7 +31,14 @@ async def test_get_target_tells_the_facts_and_the_load(target, tiny):
     assert (told.num_layers, told.max_context_len, told.max_tree_nodes) == (4, 300, 64)
     assert told.pairing == target.pairing.to_proto()
     assert told.load == pb.TargetLoad(
-        sessions=1, kv_tokens_reserved=target.pool.num_reserved, kv_tokens_total=4096
+        sessions=1,
+        kv_tokens_reserved=64,
+        kv_tokens_total=4096,
+        steps=1,
+        prompt_rows=2,
+        root_rows=1,
+        committed_tokens=1,
+        prompt_tokens=3,
     )
     await session.finish()
 
@@ -79,16 +86,73 @@ async def test_a_step_that_fails_is_told_to_its_session_only(target, monkeypatch
     bad = await target.open(open_request(session_id="bad")).begin()
     step = target.engine.step
 
-    def failing(rows, cache, queued_us):
-        if rows.session.session_id == "bad":
+    def failing(batch):
+        if any(rows.session.session_id == "bad" for rows in batch):
             raise RuntimeError("out of memory")
-        return step(rows, cache, queued_us)
+        return step(batch)
 
     monkeypatch.setattr(target.engine, "step", failing)
     await bad.send()
     assert await bad.refusal() == (grpc.StatusCode.INTERNAL, "the step failed: out of memory")
     await good.decode(4)
     await good.finish()
+
+
+class TestRuns:
+    """A session that runs is told what it would be told if it asked for every token."""
+
+    @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.0, seed=5)])
+    async def test_a_run_goes_on_until_its_length(self, target, tiny, sampling):
+        expected = PlayedSession(tiny, PROMPT, sampling, chunk_len=7).decode(30)
+        session = await target.open(open_request(PROMPT, sampling=sampling)).begin()
+        await session.run(len(PROMPT) + 20)
+        while len(session.answer) < 20:
+            await session.verdict()
+        await target.silent()
+        await session.verify(expected.tokens[20:22], [0, 1])
+        assert session.answer == expected.tokens[:23]
+        assert target.loop.totals.root_rows == 21
+        await session.finish()
+
+    async def test_a_newer_run_pauses_or_prolongs_it(self, target):
+        session = await target.open(open_request(PROMPT)).begin()
+        target.engine.gate.clear()
+        for until_len in (len(PROMPT) + 40, 0, len(PROMPT) + 5):
+            await session.run(until_len)
+        target.engine.gate.set()
+        for _ in range(4):
+            await session.verdict()
+        await target.silent()
+        assert len(session.answer) == 5
+        await session.finish()
+
+    async def test_it_ends_with_a_stop_token_and_the_most_new_tokens(self, target, tiny):
+        expected = PlayedSession(tiny, PROMPT, GREEDY, chunk_len=7).decode(12).tokens
+        stop = next(token for token in expected[3:] if token not in expected[:3])
+        lengths = {"stop": expected.index(stop) + 1, "most": 6}
+        for name, fields in {
+            "stop": {"stop_token_ids": [stop]},
+            "most": {"max_new_tokens": 6},
+        }.items():
+            session = await target.open(open_request(PROMPT, session_id=name, **fields)).begin()
+            await session.run(1000)
+            while len(session.answer) < lengths[name]:
+                await session.verdict()
+            await target.silent()
+            assert session.answer == expected[: lengths[name]]
+            assert await session.finish() is grpc.StatusCode.OK
+
+    async def test_trees_are_dropped_while_it_runs(self, target):
+        session = await target.open(open_request(PROMPT)).begin()
+        target.engine.gate.clear()
+        await session.run(len(PROMPT) + 3)
+        await session.send([1, 2], [0, 0])
+        target.engine.gate.set()
+        await session.verdict()
+        await session.verdict()
+        await target.silent()
+        assert len(session.answer) == 3
+        await session.finish()
 
 
 class TestLimits:
@@ -104,19 +168,13 @@ class TestLimits:
         third = await target.open(open_request(session_id="same")).begin()
         await third.finish()
 
-    @pytest.mark.parametrize(
-        ("limits", "message"),
-        [
-            ({"max_sessions": 1}, "1 of 1 sessions are open"),
-            ({"kv_tokens": 128}, "128 KV slots are needed, 0 of 128 are free"),
-        ],
-    )
-    async def test_a_full_target_says_when_to_come_back(self, tiny, limits, message):
-        async with serve(tiny, **limits) as target:
+    async def test_a_full_target_says_when_to_come_back(self, tiny):
+        async with serve(tiny, max_sessions=1) as target:
             first = await target.open(open_request(session_id="first")).begin()
             late = await target.open(open_request(session_id="late")).send_first()
             code, details = await late.refusal()
-            assert (code, details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert details == "1 of 1 sessions are open"
             assert await retry_delay_s(late.call) > 0
             await first.finish()
             await target.drained()

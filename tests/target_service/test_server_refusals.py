@@ -55,7 +55,7 @@ async def test_a_session_that_cannot_be_is_refused_by_name(target, request_, mes
     code, details = await (await target.open(request_).send_first()).refusal()
     assert code is INVALID
     assert message in details
-    assert target.pool.num_reserved == 0
+    assert target.memory.num_held == 0
 
 
 async def test_a_call_without_a_message_is_refused(target):
@@ -99,11 +99,14 @@ async def test_a_wrong_node_ends_its_session_by_name(target, token, parent, mess
     assert await session.refusal() == (INVALID, message)
 
 
-async def test_only_trees_follow_the_first_message(target):
+async def test_only_trees_and_runs_follow_the_first_message(target):
     session = await target.open(open_request()).begin()
     await session.call.write(open_request(session_id="b"))
     code, details = await session.refusal()
-    assert (code, details) == (INVALID, "every message of Decode after the first must be `verify`")
+    assert (code, details) == (
+        INVALID,
+        "every message of Decode after the first must be `verify` or `run`",
+    )
 
 
 async def test_a_second_tree_before_the_verdict_is_refused(target):

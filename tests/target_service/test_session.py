@@ -11,10 +11,12 @@ from target_service.session import Rows, Session
 
 VOCAB = 50
 MAX_NEW = 5
+STOP = 7
 
 
 def session_of(prompt: list[int], max_new_tokens: int = MAX_NEW, **sampling: object) -> Session:
-    return Session("a", prompt, SamplingParams(**sampling), max_new_tokens, VOCAB)
+    stops = frozenset({STOP})
+    return Session("a", prompt, SamplingParams(**sampling), max_new_tokens, VOCAB, stops)
 
 
 def tokens(**size: int) -> st.SearchStrategy[list[int]]:
@@ -60,9 +62,23 @@ class SessionMachine(RuleBasedStateMachine):
         first = rows.prefix_len + rows.root + 1
         self.slots[first:] = [self.slots[first - 1 + node] for node in path]
         verdict = [*(rows.tree[0][node] for node in path), bonus]
-        self.session.commit(verdict)
+        goes_on = self.session.commit(verdict)
         self.committed += verdict
-        self.pending = None
+        self.pending = ([], []) if goes_on else None
+        assert goes_on == self.runs
+
+    @rule()
+    def lose_the_pages(self):
+        """All committed tokens are without rows again."""
+        self.session.cached_len = 0
+        self.slots = []
+
+    @rule(ahead=st.integers(-3, 6))
+    def run(self, ahead):
+        begins = self.session.run(len(self.committed) + ahead)
+        assert begins == (self.pending is None and self.runs)
+        if begins:
+            self.pending = ([], [])
 
     def check_rows(self, rows: Rows) -> None:
         """The chain is at most a chunk of committed tokens, and the tree is the one offered."""
@@ -95,7 +111,13 @@ class SessionMachine(RuleBasedStateMachine):
     def offer_future(self, below, early):
         self.refused(self.tree(below, len(self.committed) + early), str(len(self.committed)))
 
-    @precondition(lambda self: self.pending is not None)
+    @precondition(lambda self: self.pending is not None and self.runs)
+    @rule(below=nodes())
+    def offer_while_it_runs(self, below):
+        """Dropped: the target goes on by itself."""
+        assert not self.session.offer(self.tree(below))
+
+    @precondition(lambda self: self.pending is not None and not self.runs)
     @rule(below=nodes())
     def offer_second(self, below):
         self.refused(self.tree(below), "being verified")
@@ -122,6 +144,13 @@ class SessionMachine(RuleBasedStateMachine):
         with pytest.raises(ValueError, match=named):
             self.session.offer(wrong)
         assert vars(self.session) == before
+
+    @property
+    def runs(self) -> bool:
+        """Whether the session is to go on by itself: not after a stop token of the answer."""
+        answer = self.committed[len(self.prompt) :]
+        wanted = len(self.committed) < self.session.run_until
+        return wanted and len(answer) < MAX_NEW and answer[-1:] != [STOP]
 
     @property
     def may_offer(self) -> bool:

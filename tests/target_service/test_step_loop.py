@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protos.messages import DraftTree, SamplingParams, Verdict, VerifyTimings
+from protos import tensors
+from protos.messages import DraftTree, SamplingParams, Verdict
 from protos.pairing import Pairing
 from target_service.engine import Outcome
-from target_service.kv_cache import KvPool, KvPoolFullError, KvShape
+from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.scheduler import QueueFullError, Scheduler
-from target_service.session import Session
-from target_service.step_loop import SPARE_SLOTS, LiveSession, StepLoop
+from target_service.session import Rows, Session
+from target_service.step_loop import LiveSession, StepLoop
 from target_service.taps import TapHub
 from tests.target_service.waiting import soon, until
 
-SHAPE = KvShape(1, 1, 2, torch.float32, torch.device("cpu"))
 TAPPED = Pairing(hidden_size=3, vocab_size=50, tap_layers=(0,), tap_dtype=1)
 BONUS = 7
 
@@ -33,19 +33,26 @@ class ScriptedEngine:
         self.gate.set()
         self.started = threading.Event()
         self.broken: set[str] = set()
-        self.steps: list[tuple[str, int]] = []
+        self.steps: list[list[tuple[str, int]]] = []
 
-    def step(self, rows, cache, queued_us) -> Outcome:
-        self.steps.append((rows.session.session_id, len(rows.tokens)))
+    def step(self, batch: Sequence[Rows]) -> list[Outcome]:
+        self.steps.append([(rows.session.session_id, len(rows.tokens)) for rows in batch])
         self.started.set()
         assert self.gate.wait(30)
-        if rows.session.session_id in self.broken:
+        if self.broken & {rows.session.session_id for rows in batch}:
             raise RuntimeError("out of memory")
+        return [self.outcome(rows) for rows in batch]
+
+    def outcome(self, rows: Rows) -> Outcome:
         if rows.root is None:
-            return Outcome(len(rows.tokens), None, torch.zeros(len(rows.tokens), 3))
-        timings = VerifyTimings(queue_us=queued_us)
-        verdict = Verdict(rows.session.committed_len, (), (BONUS,), (0.0,), timings=timings)
-        return Outcome(rows.root + 1, verdict, torch.zeros(rows.root + 1, 3))
+            return Outcome(rows, None, torch.zeros(len(rows.tokens), 3))
+        verdict = Verdict(rows.session.committed_len, (), (BONUS,), (0.0,))
+        return Outcome(rows, verdict, torch.zeros(rows.root + 1, 3))
+
+    def stored_taps(self, pages: Sequence[int], positions: range) -> torch.Tensor:
+        """Taps that tell that they were stored."""
+        assert len(pages) * PAGE_LEN >= positions.stop
+        return torch.ones(len(positions), 3)
 
 
 class Target:
@@ -53,10 +60,12 @@ class Target:
 
     def __init__(self, engine: ScriptedEngine, kv_tokens: int, max_sessions: int) -> None:
         self.engine = engine
-        self.pool = KvPool(SHAPE, kv_tokens)
-        self.scheduler = Scheduler(chunk_len=4, max_sessions=max_sessions)
+        self.memory = KvMemory(kv_tokens // PAGE_LEN)
+        self.scheduler = Scheduler(
+            self.memory, step_rows=128, chunk_len=4, max_sessions=max_sessions
+        )
         self.hub = TapHub(TAPPED, max_bytes=2**20, attach_timeout_s=5)
-        self.loop = StepLoop(engine, self.scheduler, self.pool, self.hub)
+        self.loop = StepLoop(engine, self.scheduler, self.hub)
 
     async def open(self, session_id: str = "a", prompt_len: int = 1) -> LiveSession:
         session = Session(session_id, [1] * prompt_len, SamplingParams(), 100, 50)
@@ -72,12 +81,16 @@ class Target:
 
     async def idle(self) -> None:
         self.engine.gate.set()
-        await until(lambda: not self.scheduler.num_ready and self.loop._running is None)
+        await until(lambda: not (self.scheduler.num_ready or self.loop.is_running))
+
+    async def settled(self) -> None:
+        """Wait until no step runs, whoever waits for one."""
+        await until(lambda: not self.loop.is_running)
 
     async def empty(self) -> None:
         """Wait until everything is given back."""
         self.engine.gate.set()
-        await until(lambda: not self.pool.num_reserved)
+        await until(lambda: not self.memory.num_held)
         held = (self.scheduler.num_sessions, self.scheduler.num_ready, self.hub.num_subscriptions)
         assert held == (0, 0, 0)
 
@@ -85,7 +98,7 @@ class Target:
 @asynccontextmanager
 async def stepping(*, kv_tokens: int = 4096, max_sessions: int = 8) -> AsyncIterator[Target]:
     target = Target(ScriptedEngine(), kv_tokens, max_sessions)
-    task = asyncio.create_task(target.loop.run())
+    task = asyncio.create_task(target.loop.serve())
     try:
         yield target
         assert not task.done(), "the loop must outlive everything"
@@ -101,7 +114,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=60)
 @given(events=EVENTS, which=st.randoms(use_true_random=False))
-async def test_every_slot_comes_back_whatever_happens_when(events, which):
+async def test_every_page_comes_back_whatever_happens_when(events, which):
     """Sessions are closed at any moment: waiting, running, done, between two chunks."""
     async with stepping() as target:
         live: list[LiveSession] = []
@@ -122,7 +135,7 @@ async def test_every_slot_comes_back_whatever_happens_when(events, which):
                 target.engine.gate.set()
             elif event == "settle":
                 await target.idle()
-            assert target.pool.num_reserved >= sum(one.cache.num_slots for one in live)
+            assert target.scheduler.num_sessions == len(live)
         await target.idle()
         for one in live:
             assert one.verdicts.qsize() == one.session.num_new_tokens > 0
@@ -131,7 +144,9 @@ async def test_every_slot_comes_back_whatever_happens_when(events, which):
 
 
 @pytest.mark.parametrize("prompt_len", [1, 9])
-async def test_a_session_closed_while_its_step_runs_keeps_its_slots_until_the_step_ends(prompt_len):
+async def test_pages_of_a_session_closed_while_its_step_runs_go_to_nobody_before_it_ends(
+    prompt_len,
+):
     """The step still writes into them. What it finds out is nobody's any more."""
     async with stepping() as target:
         target.engine.gate.clear()
@@ -139,11 +154,15 @@ async def test_a_session_closed_while_its_step_runs_keeps_its_slots_until_the_st
         await target.holding()
         target.loop.close(live)
         assert target.scheduler.num_sessions == 0
-        assert target.pool.num_reserved == live.cache.num_slots
+        other = await target.open("other")
+        assert other.session.memory.pages == []
+        await target.idle()
+        assert other.session.memory.pages
+        target.loop.close(other)
         await target.empty()
         assert live.verdicts.empty()
         assert live.session.num_new_tokens == 0
-        assert len(target.engine.steps) == 1
+        assert [len(step) for step in target.engine.steps] == [1, 1]
 
 
 async def test_an_id_reopened_while_its_old_step_runs_hears_only_its_own():
@@ -189,10 +208,10 @@ async def test_a_session_closed_while_its_step_fails_gives_its_slots_back():
 
 
 class TestOpening:
-    async def test_a_full_pool_leaves_nothing_behind(self):
-        async with stepping(kv_tokens=192) as target:
+    async def test_too_many_sessions_leave_nothing_behind(self):
+        async with stepping(max_sessions=1) as target:
             first = await target.open("first")
-            with pytest.raises(KvPoolFullError, match="192 KV slots are needed, 0 of 192 are free"):
+            with pytest.raises(QueueFullError, match="1 of 1 sessions are open"):
                 await target.open("second")
             assert target.scheduler.num_sessions == 1
             assert (await soon(first.verdicts.get())).tokens == (BONUS,)
@@ -200,25 +219,91 @@ class TestOpening:
             target.loop.close(await target.open("second"))
             await target.empty()
 
-    async def test_too_many_sessions_reserve_nothing(self):
-        async with stepping(max_sessions=1) as target:
-            first = await target.open("first")
-            with pytest.raises(QueueFullError, match="1 of 1 sessions are open"):
-                await target.open("second")
-            assert target.pool.num_reserved == first.cache.num_slots
-
     async def test_an_id_in_use_leaves_its_owner_alone(self):
         async with stepping() as target:
             first = await target.open("same")
             with pytest.raises(KeyError, match="same"):
                 await target.open("same")
-            assert target.pool.num_reserved == first.cache.num_slots
             assert (await soon(first.verdicts.get())).tokens == (BONUS,)
 
-    async def test_what_is_reserved_holds_the_largest_tree_after_the_last_token(self):
+
+class TestBatches:
+    async def test_sessions_that_wait_for_a_step_share_the_next(self):
         async with stepping() as target:
-            live = await target.open(prompt_len=5)
-            assert live.cache.num_slots >= 5 + 100 + SPARE_SLOTS
+            target.engine.gate.clear()
+            await target.open("first")
+            await target.holding()
+            for name in ("second", "third"):
+                await target.open(name)
+            await target.idle()
+            assert target.engine.steps == [[("first", 1)], [("second", 1), ("third", 1)]]
+
+    async def test_a_run_takes_a_step_a_token_and_shares_it(self):
+        async with stepping() as target:
+            target.engine.gate.clear()
+            running, asked = await target.open("runs"), await target.open("asked", 3)
+            target.loop.run(running, 4)
+            target.engine.gate.set()
+            await soon(asked.verdicts.get())
+            await target.idle()
+            lengths = [(await soon(running.verdicts.get())).committed_len for _ in range(3)]
+            assert lengths == [1, 2, 3]
+            assert running.verdicts.empty()
+            assert len(target.engine.steps) == 3
+
+    async def test_who_waits_for_pages_runs_as_soon_as_they_are_there(self):
+        async with stepping(kv_tokens=3 * PAGE_LEN) as target:
+            first = await target.open("first", 150)
+            await soon(first.verdicts.get())
+            second = await target.open("second", 5)
+            await target.settled()
+            assert second.verdicts.empty()
+            target.loop.close(first)
+            assert (await soon(second.verdicts.get())).committed_len == 5
+
+    async def test_or_as_soon_as_others_have_long_been_silent(self):
+        async with stepping(kv_tokens=3 * PAGE_LEN) as target:
+            first = await target.open("first", 150)
+            await soon(first.verdicts.get())
+            second = await target.open("second", 5)
+            assert (await soon(second.verdicts.get())).committed_len == 5
+            target.verify(first)
+            assert (await soon(first.verdicts.get())).committed_len == 151
+
+
+class TestTaps:
+    async def test_a_text_known_already_is_told_from_what_was_stored(self):
+        """A drafter needs the whole context, however little of it was computed for this session."""
+        async with stepping() as target:
+            first = await target.open("first", 150)
+            await soon(first.verdicts.get())
+            second = await target.open("second", 150)
+            assert second.cached_prompt_tokens == 2 * PAGE_LEN
+            subscription, _, first_row = await target.hub.subscribe("second", TAPPED, 150)
+            assert first_row == 0
+            stored = []
+            while len(stored) < 150:
+                frame = await soon(subscription.next_frame())
+                assert frame.base_len == len(stored)
+                stored += tensors.from_proto(frame.taps)[:, 0].tolist()
+            assert stored == [1.0] * 128 + [0.0] * 22
+
+    async def test_rows_computed_again_are_not_told_again(self):
+        async with stepping(kv_tokens=3 * PAGE_LEN) as target:
+            first = await target.open("first", 150)
+            subscription, _, _ = await target.hub.subscribe("first", TAPPED, 150)
+            await soon(first.verdicts.get())
+            second = await target.open("second", 140)
+            await soon(second.verdicts.get())
+            assert first.session.cached_len == 0
+            target.loop.close(second)
+            target.verify(first)
+            await soon(first.verdicts.get())
+            told = 0
+            while told < 151:
+                frame = await soon(subscription.next_frame())
+                assert frame.base_len == told
+                told += len(frame.tokens)
 
 
 class TestVerdicts:
@@ -230,7 +315,7 @@ class TestVerdicts:
                 lengths.append((await soon(live.verdicts.get())).committed_len)
                 target.verify(live, 3, 4)
             assert lengths == [10, 11, 12, 13, 14]
-            assert [rows for _, rows in target.engine.steps[:4]] == [4, 4, 2, 3]
+            assert [rows for ((_, rows),) in target.engine.steps[:4]] == [4, 4, 2, 3]
 
     async def test_a_stale_tree_costs_no_step(self):
         async with stepping() as target:

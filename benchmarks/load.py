@@ -1,0 +1,232 @@
+"""How a local stack serves many requests at once, against one at a time, in one run.
+
+    throughput   one stream plain, 8 and 32 plain, 8 speculated, in turn: tokens a second of all
+    intrusion    how much longer others wait for a chunk while a long prompt arrives
+    prefix       the time to the first token of a prompt whose beginning is known, against unknown
+
+`slipstream bench load` prints JSON. Every figure is a ratio to another of the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from protos import gateway_pb2 as pb
+from slipstream.client import AsyncClient, Request
+from slipstream.model_cache import resolve_model
+from slipstream.stack import WEIGHTS, Addresses, LocalStack, StackConfig
+
+ARMS = {"1 plain": (1, "off"), "8 plain": (8, "off"), "32 plain": (32, "off")}
+ARMS["8 speculated"] = (8, "fixed")
+_NEW_TOKENS = 96
+_LONG_PROMPT_TOKENS = 1500
+_PREFIX_TOKENS = 1000
+_TOPICS = ("rivers", "bread", "the moon", "chess", "bees", "glass", "winter", "maps")
+_WORDS = [
+    "river",
+    "stone",
+    "light",
+    "old",
+    "garden",
+    "letter",
+    "winter",
+    "bridge",
+    "cloud",
+    "paper",
+    "salt",
+    "window",
+    "morning",
+    "engine",
+    "apple",
+    "quiet",
+    "road",
+]
+
+
+@dataclass
+class Answer:
+    """When each chunk of an answer came, and how many tokens it had."""
+
+    started: float
+    times: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    finish: pb.FinishInfo | None = None
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between chunks."""
+        return [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
+
+
+async def answer(client: AsyncClient, request: Request) -> Answer:
+    """Take an answer and note when its chunks came."""
+    taken = Answer(time.perf_counter())
+    async for chunk in client.stream(request):
+        taken.times.append(time.perf_counter())
+        taken.tokens.append(len(chunk.token_ids))
+        if chunk.HasField("finish"):
+            taken.finish = chunk.finish
+    return taken
+
+
+def list_request(number: int, mode: str, new_tokens: int = _NEW_TOKENS) -> Request:
+    """Ask for something that repeats itself, each request about something else."""
+    topic = f"{_TOPICS[number % len(_TOPICS)]} number {number}"
+    return Request(
+        chat=f"Write a numbered list of short facts about {topic}, one on each line.",
+        sampling={"temperature": 0.0},
+        stopping={"max_new_tokens": new_tokens, "ignore_eos": True},
+        speculation={"steps": 4},
+        mode=mode,
+    )
+
+
+async def rate_of(client: AsyncClient, streams: int, mode: str) -> float:
+    """Return tokens a second of all streams, from the first token that came to the last."""
+    requests = [list_request(number, mode) for number in range(streams)]
+    answers = await asyncio.gather(*(answer(client, request) for request in requests))
+    first = min(taken.times[0] for taken in answers)
+    last = max(taken.times[-1] for taken in answers)
+    return (sum(sum(taken.tokens) for taken in answers) - streams) / (last - first)
+
+
+async def measure_throughput(client: AsyncClient, repeats: int) -> dict[str, Any]:
+    """Return the rates of all arms, which take turns, and the medians of their ratios."""
+    rates: dict[str, list[float]] = {name: [] for name in ARMS}
+    for _ in range(repeats):
+        for name, (streams, mode) in ARMS.items():
+            rates[name].append(await rate_of(client, streams, mode))
+    return {
+        "tokens_per_second": {name: _spread(values) for name, values in rates.items()},
+        "over_1_plain": {name: _spread(_ratios(rates[name], rates["1 plain"])) for name in ARMS},
+        "speculated_over_plain_at_8": _spread(_ratios(rates["8 speculated"], rates["8 plain"])),
+    }
+
+
+def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [value / other for value, other in zip(values, others, strict=True)]
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "median": round(statistics.median(values), 3),
+        "least": round(min(values), 3),
+        "most": round(max(values), 3),
+    }
+
+
+def prose(num_words: int, seed: int) -> str:
+    """Return words in no order: about a token each."""
+    choices = random.Random(seed)
+    return " ".join(choices.choice(_WORDS) for _ in range(num_words))
+
+
+def long_request(num_words: int, seed: int, ending: str = "", new_tokens: int = 1) -> Request:
+    """A prompt of so many words and, behind them, an ending."""
+    return Request(
+        text=f"{prose(num_words, seed)} {ending}",
+        sampling={"temperature": 0.0},
+        stopping={"max_new_tokens": new_tokens, "ignore_eos": True},
+        mode="off",
+    )
+
+
+async def measure_intrusion(client: AsyncClient, repeats: int) -> dict[str, Any]:
+    """Return by how much chunks are late while a long prompt prefills, in prefill-chunk times."""
+    late = []
+    for repeat in range(repeats):
+        others = [
+            asyncio.create_task(answer(client, list_request(number, "off", 300)))
+            for number in range(4)
+        ]
+        await asyncio.sleep(0.7)
+        begun = time.perf_counter()
+        intruder = await answer(client, long_request(_LONG_PROMPT_TOKENS, seed=repeat))
+        late.append(_lateness(await asyncio.gather(*others), begun, intruder))
+    return {
+        "worst_gap_ms": _spread([one["worst_ms"] for one in late]),
+        "usual_gap_ms": _spread([one["usual_ms"] for one in late]),
+        "delay_in_chunk_times": _spread([one["delay"] for one in late]),
+    }
+
+
+def _lateness(others: Sequence[Answer], begun: float, intruder: Answer) -> dict[str, float]:
+    """Compare gaps while the prompt was computed with those before it came.
+
+    A prefill-chunk time is the median gap while it is computed less the usual one: every step of
+    that time carries one chunk.
+    """
+    before, during = [], []
+    for other in others:
+        for at, gap in zip(other.times[1:], other.gaps, strict=True):
+            if at < begun:
+                before.append(gap)
+            elif at <= intruder.times[0]:
+                during.append(gap)
+    usual = statistics.median(before)
+    chunk = statistics.median(during)
+    worst = statistics.quantiles(during, n=100)[-1]
+    return {
+        "usual_ms": usual * 1000,
+        "worst_ms": worst * 1000,
+        "delay": (worst - usual) / chunk,
+    }
+
+
+async def measure_prefix(client: AsyncClient, repeats: int) -> dict[str, Any]:
+    """Return the time to the first token of a known beginning over that of an unknown one."""
+    ratios, cached = [], []
+    for repeat in range(repeats):
+        firsts = []
+        for ending in ("What is this about?", "Which word comes most often?"):
+            request = long_request(_PREFIX_TOKENS, 1000 + repeat, ending, new_tokens=8)
+            taken = await answer(client, request)
+            assert taken.finish is not None, "an answer ends with a finish"
+            firsts.append(taken.times[0] - taken.started)
+            cached.append(taken.finish.usage.cached_prompt_tokens)
+        ratios.append(firsts[1] / firsts[0])
+    return {"second_over_first": _spread(ratios), "cached_prompt_tokens": cached}
+
+
+async def measure(addresses: Addresses, repeats: int) -> dict[str, Any]:
+    """Run all parts, one after the other."""
+    client = AsyncClient(addresses.gateway)
+    await rate_of(client, 2, "fixed")
+    report = {
+        "throughput": await measure_throughput(client, repeats),
+        "intrusion": await measure_intrusion(client, repeats),
+        "prefix": await measure_prefix(client, repeats),
+    }
+    await client.close()
+    return report
+
+
+def run(model: str, weights: str, repeats: int, show: Callable[[str], object] = print) -> None:
+    """Measure on a stack of its own and show the report."""
+    config = StackConfig(resolve_model(model), Addresses.free(), target_args=["--weights", weights])
+    with LocalStack(config) as stack:
+        report = asyncio.run(measure(stack.addresses, repeats))
+    what = "many requests at once on one local stack; ratios within one run"
+    show(json.dumps({"what": what, "weights": weights, "repeats": repeats} | report, indent=2))
+
+
+def main() -> None:
+    """Read the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--weights", default="auto", choices=WEIGHTS)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    run(options.model, options.weights, options.repeats)
+
+
+if __name__ == "__main__":
+    main()

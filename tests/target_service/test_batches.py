@@ -1,0 +1,250 @@
+"""Whoever shares a step, a page or a beginning with it, a session is told what it is told alone.
+
+The real scheduler and the real engine, on a tiny model: sessions come and go at any moment, trees
+are right or wrong, pages are short. The same means: the same tokens, and bitwise the same logprobs
+and taps, as when each session decodes one token after the other in a cache of its own.
+"""
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protos.messages import DraftTree, SamplingParams
+from target_service.engine import Engine, Outcome
+from target_service.kv_memory import PAGE_LEN, KvMemory
+from target_service.prefix_cache import PrefixCache
+from target_service.scheduler import Scheduler
+from target_service.session import Rows, Session
+from tests.target_service.engine_cases import (
+    NUM_NEW,
+    PROMPT_LENS,
+    SAMPLINGS,
+    SIZES,
+    TAPS,
+    VOCAB,
+    prompt_of,
+)
+from tests.target_service.played_session import MAX_CONTEXT_LEN, PlayedSession, Told, random_tree
+
+CHUNK_LEN = 40
+
+
+@dataclass(eq=False)
+class Client:
+    """A session of a batch: what it was told, and what it is to be told."""
+
+    session: Session
+    reference: Told
+    told: Told = field(default_factory=Told)
+
+    @property
+    def done(self) -> bool:
+        return len(self.told.tokens) >= NUM_NEW
+
+    def hear(self, rows: Rows, outcome: Outcome) -> None:
+        """Note what a step told, of each row's taps the first."""
+        first = max(self.session.told_len - rows.prefix_len, 0)
+        self.told.taps.append(outcome.taps_KX[first:])
+        self.session.told_len = max(self.session.told_len, rows.prefix_len + len(outcome.taps_KX))
+        if outcome.verdict:
+            self.told.tokens += outcome.verdict.tokens
+            self.told.logprobs += outcome.verdict.logprobs
+            self.told.top_logprobs += outcome.verdict.top_logprobs
+
+
+class Batch:
+    """A target without a server."""
+
+    def __init__(self, model, num_pages: int) -> None:
+        self.engine = Engine(model, TAPS, num_pages)
+        self.scheduler = Scheduler(
+            KvMemory(num_pages), step_rows=128, chunk_len=CHUNK_LEN, max_sessions=99
+        )
+        self.clients: dict[Session, Client] = {}
+
+    def open(
+        self, name: str, sampling: SamplingParams, prompt: list[int], reference: Told
+    ) -> Client:
+        session = Session(name, list(prompt), sampling, MAX_CONTEXT_LEN, VOCAB)
+        self.scheduler.open(session)
+        self.clients[session] = Client(session, reference)
+        return self.clients[session]
+
+    def step(self, now: float) -> int:
+        """Run a step; return how many sessions shared it."""
+        batch = self.scheduler.schedule(now)
+        outcomes = self.engine.step(batch) if batch else []
+        for rows, outcome in zip(batch, outcomes, strict=True):
+            self.commit(rows, outcome, now)
+        return len(batch)
+
+    def commit(self, rows: Rows, outcome: Outcome, now: float) -> None:
+        session, client, goes_on = rows.session, self.clients[rows.session], True
+        if client.session.told_len < rows.prefix_len:
+            known = range(session.told_len, rows.prefix_len)
+            client.told.taps.append(self.engine.stored_taps(rows.pages, known))
+            session.told_len = rows.prefix_len
+        client.hear(rows, outcome)
+        if outcome.verdict is None:
+            session.advance(len(rows.tokens))
+        else:
+            goes_on = session.commit(outcome.verdict.tokens)
+        self.scheduler.computed(session)
+        if goes_on:
+            self.scheduler.ready(session)
+        else:
+            self.scheduler.silent(session, now)
+
+    def offer(self, client: Client, rng: random.Random, nodes: int) -> None:
+        """Ask for the next tokens, plainly or with a tree some of whose nodes are right."""
+        session = client.session
+        if session.tree is not None or client.done:
+            return
+        future = client.reference.tokens[session.num_new_tokens :]
+        tokens, parents = random_tree(rng, future, VOCAB, rng.randint(0, nodes), hit_rate=0.8)
+        root = session.tokens[-1]
+        assert session.offer(DraftTree(session.committed_len, (root, *tokens), (-1, *parents)))
+        self.scheduler.ready(session)
+
+    def close(self, client: Client) -> None:
+        self.scheduler.close(client.session)
+        del self.clients[client.session]
+
+
+@settings(max_examples=40)
+@given(
+    model=st.sampled_from(list(SIZES)),
+    cases=st.lists(
+        st.tuples(st.sampled_from(list(SAMPLINGS)), st.sampled_from(PROMPT_LENS)),
+        min_size=2,
+        max_size=8,
+    ),
+    num_pages=st.sampled_from([5, 8, 30]),
+    nodes=st.sampled_from([0, 5, 63]),
+    rng=st.randoms(use_true_random=True),
+)
+def test_sessions_in_any_company_tell_what_each_tells_alone(
+    models, plain, model, cases, num_pages, nodes, rng
+):
+    batch, finished, now = Batch(models[model], num_pages), 0, 0.0
+    waiting = [(f"s{i}", *case) for i, case in enumerate(cases)]
+    for _ in range(3000):
+        if waiting and rng.random() < 0.3:
+            name, sampling, length = waiting.pop()
+            reference = plain(model, sampling, length)
+            batch.open(name, SAMPLINGS[sampling], prompt_of(length), reference)
+        for client in list(batch.clients.values()):
+            if client.done or rng.random() < 0.005:
+                client.told.tokens and client.told.assert_begins_as(client.reference)
+                finished += client.done
+                batch.close(client)
+            elif rng.random() < 0.7:
+                batch.offer(client, rng, nodes)
+        now += 0.1 if batch.step(now) else 1.0
+        if not (waiting or batch.clients):
+            break
+    assert not batch.clients, "somebody never ended"
+    assert batch.scheduler.memory.num_held == 0
+
+
+def test_many_sessions_share_every_step(models, plain):
+    """Control: what is compared above really ran together."""
+    batch = Batch(models["float32"], 30)
+    for i, sampling in enumerate(SAMPLINGS):
+        reference = plain("float32", sampling, 17)
+        batch.open(f"s{i}", SAMPLINGS[sampling], prompt_of(17), reference)
+    rng, sizes = random.Random(0), [batch.step(0.0), batch.step(0.0)]
+    for _ in range(5):
+        for client in batch.clients.values():
+            batch.offer(client, rng, 5)
+        sizes.append(batch.step(0.0))
+    assert sizes == [3, 1] + [3] * 5
+
+
+def test_forty_pages_serve_sixteen_sessions_by_turns(models):
+    """Each needs up to four of them with its tree: some lose theirs, and all complete."""
+    batch, rng = Batch(models["float32"], 40), random.Random(1)
+    prompts = [prompt_of(130)[i:] for i in range(16)]
+    clients = [
+        batch.open(f"s{i}", SAMPLINGS["nucleus"], prompt, alone(models, prompt))
+        for i, prompt in enumerate(prompts)
+    ]
+    for step in range(2000):
+        for client in clients:
+            batch.offer(client, rng, 63)
+        batch.step(step / 10)
+        if all(client.done for client in clients):
+            break
+    for client in clients:
+        assert client.done
+        client.told.assert_begins_as(client.reference)
+    assert batch.scheduler.num_preempted > 0
+
+
+def alone(models, prompt: list[int]) -> Told:
+    """What plain decoding tells of a prompt."""
+    played = PlayedSession(
+        models["float32"], prompt, SAMPLINGS["nucleus"], tap_layers=TAPS, chunk_len=64
+    )
+    return played.decode(NUM_NEW)
+
+
+class TestTheLawCanFail:
+    """Each of these mistakes must be seen, or the law above proves nothing."""
+
+    def breaks(self, models, plain) -> bool:
+        batch, rng = Batch(models["float32"], 12), random.Random(2)
+        for i in range(4):
+            reference = plain("float32", "nucleus", 130)
+            batch.open(f"s{i}", SAMPLINGS["nucleus"], prompt_of(130), reference)
+        try:
+            for step in range(300):
+                for client in batch.clients.values():
+                    batch.offer(client, rng, 30)
+                batch.step(step / 10)
+            for client in batch.clients.values():
+                client.told.assert_begins_as(client.reference)
+        except AssertionError:
+            return True
+        return False
+
+    def test_nothing_is_seen_where_nothing_is_wrong(self, models, plain):
+        assert not self.breaks(models, plain)
+
+    def test_the_beginning_of_another_text(self, models, plain, monkeypatch):
+        def first_child(self, tokens):
+            found, children = [], self._roots
+            while children and len(found) < len(tokens) // PAGE_LEN:
+                found.append(next(iter(children.values())))
+                children = found[-1].children
+            return found
+
+        assert not self.second_text_breaks(models, plain)
+        monkeypatch.setattr(PrefixCache, "find", first_child)
+        assert self.second_text_breaks(models, plain)
+
+    def second_text_breaks(self, models, plain) -> bool:
+        """Whether a text that differs from another in its second page is told something else."""
+        batch, prompt = Batch(models["float32"], 12), prompt_of(130)
+        second = prompt[:64] + prompt[:63:-1]
+        batch.open("first", SAMPLINGS["nucleus"], prompt, plain("float32", "nucleus", 130))
+        for _ in range(4):
+            batch.step(0.0)
+        client = batch.open("second", SAMPLINGS["nucleus"], second, alone(models, second))
+        for _ in range(4):
+            batch.step(0.0)
+        return client.told.logprobs[0] != client.reference.logprobs[0]
+
+    @pytest.mark.parametrize("mistake", [reversed, sorted], ids=lambda f: f.__name__)
+    def test_pages_in_another_order(self, models, plain, monkeypatch, mistake):
+        step = Engine.step
+
+        def mistaken(self, batch):
+            wrong = [replace(rows, pages=tuple(mistake(rows.pages))) for rows in batch]
+            return step(self, wrong)
+
+        monkeypatch.setattr(Engine, "step", mistaken)
+        assert self.breaks(models, plain)
