@@ -89,6 +89,9 @@ def new_zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     if like.device.type != "cpu" or not num_bytes:
         return like.new_zeros(shape)
     memory = mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # A step reads a little of each page: the addresses of small ones would be looked up for ever.
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=like.dtype).view(shape)
 
 

@@ -266,6 +266,12 @@ class SamplingParams:
         """Whether a token's logit depends on the tokens before it."""
         return (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
 
+    @property
+    def shapes_logits(self) -> bool:
+        """Whether logits are changed before filters see them, at some node at least."""
+        suppresses = bool(self.suppressed_token_ids) and self.min_new_tokens > 0
+        return self.penalizes or bool(self.logit_bias) or suppresses
+
     @classmethod
     def from_proto(cls, message: pb.SamplingParams) -> SamplingParams:
         given = {f.name: value for f, value in message.ListFields()}

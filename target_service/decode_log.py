@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
+import copy
 import time
 
 import structlog
 
-from protos.messages import Verdict
 from target_service.scheduler import Scheduler
-from target_service.session import Rows
+from target_service.totals import Totals
 
 log = structlog.get_logger()
 
 
 class DecodeLog:
-    """Counts what verdicts commit and writes it down from time to time."""
+    """Writes down from time to time what was added to the totals."""
 
-    def __init__(self, interval_s: float = 5.0) -> None:
+    def __init__(self, totals: Totals, scheduler: Scheduler, interval_s: float = 5.0) -> None:
+        self._totals = totals
+        self._scheduler = scheduler
         self._interval_s = interval_s
         self.restart()
 
-    def count(self, rows: Rows, verdict: Verdict, scheduler: Scheduler) -> None:
-        """Add a verdict; write the line if it is time."""
-        self._rounds += 1
-        self._tokens += len(verdict.tokens)
-        self._accepted += len(verdict.path)
-        self._drafted += rows.num_drafts
+    def tick(self) -> None:
+        """Write the line if it is time. Called after every step."""
         if time.monotonic() - self._since >= self._interval_s:
-            self.flush(scheduler)
+            self.flush()
 
-    def flush(self, scheduler: Scheduler) -> None:
+    def flush(self) -> None:
         """Write the line, if there is anything to write, and begin anew."""
-        if self._rounds:
-            seconds = time.monotonic() - self._since
+        now, then = self._totals, self._before
+        rounds = now.rounds - then.rounds
+        if rounds:
+            accepted, drafted = now.accepted - then.accepted, now.draft_rows - then.draft_rows
+            tokens = now.committed_tokens - then.committed_tokens
             log.info(
                 "decode",
-                running_requests=scheduler.num_sessions,
-                tokens=self._tokens,
-                accept_length=round(1 + self._accepted / self._rounds, 2),
-                accept_rate=round(self._accepted / max(self._drafted, 1), 2),
+                running_requests=self._scheduler.num_sessions,
+                tokens=tokens,
+                accept_length=round(1 + accepted / rounds, 2),
+                accept_rate=round(accepted / max(drafted, 1), 2),
                 graph=False,
-                tokens_per_second=round(self._tokens / seconds, 1),
-                queued_requests=scheduler.num_ready,
+                tokens_per_second=round(tokens / (time.monotonic() - self._since), 1),
+                queued_requests=self._scheduler.num_ready,
             )
         self.restart()
 
     def restart(self) -> None:
         """Begin to count."""
         self._since = time.monotonic()
-        self._rounds = self._tokens = self._accepted = self._drafted = 0
+        self._before = copy.deepcopy(self._totals)

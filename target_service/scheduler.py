@@ -77,6 +77,11 @@ class Scheduler:
     def num_ready(self) -> int:
         return len(self._ready)
 
+    @property
+    def wants_steps_anyway(self) -> bool:
+        """Whether somebody is ready who does not take rounds: a prompt, or a session that runs."""
+        return any(one.runs_on or not one.num_new_tokens for one in self._ready)
+
     def session(self, session_id: str) -> Session | None:
         """Return an open session."""
         return self._sessions.get(session_id)

@@ -119,7 +119,7 @@ class Session:
                 f"got {tree.tokens[0]}"
             )
         self._check_vocabulary("tree.tokens", tree.tokens)
-        if self.tree is not None and self._runs_on:
+        if self.tree is not None and self.runs_on:
             return False
         if self.tree is not None:
             raise ValueError(f"a tree for committed_len {self.committed_len} is being verified")
@@ -134,14 +134,14 @@ class Session:
         return self._go_on() if self.tree is None else False
 
     @property
-    def _runs_on(self) -> bool:
+    def runs_on(self) -> bool:
         """Whether the next token is wanted without another word."""
         if self.committed_len >= self.run_until or self.num_new_tokens >= self.max_new_tokens:
             return False
         return not self.num_new_tokens or self.tokens[-1] not in self.stop_token_ids
 
     def _go_on(self) -> bool:
-        if self._runs_on:
+        if self.runs_on:
             self.tree = DraftTree.plain(self.committed_len, self.tokens[-1])
         return self.tree is not None
 

@@ -28,6 +28,9 @@ log = structlog.get_logger()
 
 # How soon to look again whether somebody gave up pages, where nobody can run without them.
 _RETRY_S = 0.1
+# Sessions in rounds that shared a step are waited for so long, in times of that step: one that came
+# back too late for the next would wait for all of it.
+_PATIENCE = 0.5
 
 
 @dataclass(eq=False)
@@ -51,9 +54,12 @@ class StepLoop:
         self._running = False
         self._thread = StepThread(engine)
         self._retry: asyncio.TimerHandle | None = None
+        # Who shared the last step and is expected back with a tree, and until when.
+        self._expected: set[Session] = set()
+        self._patient_until = 0.0
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._decode_log = DecodeLog()
         self.totals = Totals()
+        self._decode_log = DecodeLog(self.totals, scheduler)
 
     @property
     def is_running(self) -> bool:
@@ -78,6 +84,7 @@ class StepLoop:
     def verify(self, live: LiveSession, tree: DraftTree) -> None:
         """Queue a tree. A stale one is dropped. Raises ValueError for a wrong one."""
         if live.session.offer(tree):
+            self._expected.discard(live.session)
             self._ready(live)
             self._start_step()
 
@@ -92,8 +99,9 @@ class StepLoop:
         self._scheduler.close(live.session)
         self._hub.close(live.session)
         self._live.pop(live.session, None)
+        self._expected.discard(live.session)
         if not self._live:
-            self._decode_log.flush(self._scheduler)
+            self._decode_log.flush()
         # Somebody may have waited for its pages.
         self._start_step()
 
@@ -112,71 +120,93 @@ class StepLoop:
         """Start the next step, unless one runs or nobody can run."""
         if self._running:
             return
+        if self._waits():
+            self._look_again(self._patient_until - time.monotonic())
+            return
         batch = self._scheduler.schedule(time.monotonic())
         if batch:
             self._running = True
             started_ns = time.perf_counter_ns()
             self._thread.submit(batch, partial(self._end_step, batch, started_ns))
         elif self._scheduler.num_ready:
-            self._retry_later()
+            self._look_again(_RETRY_S)
 
-    def _retry_later(self) -> None:
+    def _waits(self) -> bool:
+        """Whether a step would leave sessions behind that may be back in a moment."""
+        if not self._expected or time.monotonic() >= self._patient_until:
+            return False
+        return self._scheduler.num_ready > 0 and not self._scheduler.wants_steps_anyway
+
+    def _look_again(self, seconds: float) -> None:
         if self._retry is not None:
             self._retry.cancel()
-        self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self._start_step)
+        self._retry = asyncio.get_running_loop().call_later(seconds, self._start_step)
 
     def _end_step(
         self, batch: Sequence[Rows], started_ns: int, outcomes: Sequence[Outcome | Exception]
     ) -> None:
+        """Make a step's tokens final, start the next one, and only then tell the verdicts."""
         try:
             self._running = False
             self.totals.count_step(batch)
-            for rows, outcome in zip(batch, outcomes, strict=True):
-                live = self._live.get(rows.session)
-                if live is not None:
-                    self._tell(live, rows, outcome, started_ns)
+            ended = [
+                (live, outcome)
+                for rows, outcome in zip(batch, outcomes, strict=True)
+                if (live := self._live.get(rows.session)) is not None
+            ]
+            verdicts = [(live, self._commit(live, outcome, started_ns)) for live, outcome in ended]
+            self._expect_back([live.session for live, _ in ended], started_ns)
             self._start_step()
+            for live, verdict in verdicts:
+                self._tell(live, verdict)
+            self._decode_log.tick()
         except Exception as error:
             if not self._broken.done():
                 self._broken.set_exception(error)
 
-    def _tell(
-        self, live: LiveSession, rows: Rows, outcome: Outcome | Exception, started_ns: int
-    ) -> None:
+    def _expect_back(self, sessions: Sequence[Session], started_ns: int) -> None:
+        self._expected = {session for session in sessions if session.tree is None}
+        taken_s = (time.perf_counter_ns() - started_ns) / 1e9
+        self._patient_until = time.monotonic() + _PATIENCE * taken_s
+
+    def _commit(
+        self, live: LiveSession, outcome: Outcome | Exception, started_ns: int
+    ) -> Verdict | Exception | None:
+        """Take in what a step found for a session; return what its client is to be told."""
+        session = live.session
         if isinstance(outcome, Exception):
-            log.error("step_failed", session_id=rows.session.session_id, exc_info=outcome)
-            live.verdicts.put_nowait(outcome)
-            return
-        queued_us = max(started_ns - live.waiting_since_ns, 0) // 1000
-        goes_on = self._commit(rows, outcome)
-        self._tell_taps(rows, outcome)
-        if outcome.verdict is not None:
-            timings = replace(outcome.verdict.timings, queue_us=queued_us)
-            live.verdicts.put_nowait(replace(outcome.verdict, timings=timings))
-            self.totals.count_verdict(outcome.verdict)
-            self._decode_log.count(rows, outcome.verdict, self._scheduler)
+            log.error("step_failed", session_id=session.session_id, exc_info=outcome)
+            return outcome
+        verdict, queued_us = outcome.verdict, max(started_ns - live.waiting_since_ns, 0) // 1000
+        if verdict is None:
+            session.advance(len(outcome.rows.tokens))
+            goes_on = True
+        else:
+            goes_on = session.commit(verdict.tokens)
+        self._scheduler.computed(session)
+        self._tell_taps(outcome)
         if goes_on:
             self._ready(live)
         else:
-            self._scheduler.silent(rows.session, time.monotonic())
+            self._scheduler.silent(session, time.monotonic())
+        return verdict and replace(verdict, timings=replace(verdict.timings, queue_us=queued_us))
 
-    def _commit(self, rows: Rows, outcome: Outcome) -> bool:
-        """Make a step's tokens final. Returns whether the session has more to compute."""
-        session, goes_on = rows.session, True
-        if outcome.verdict is None:
-            session.advance(len(rows.tokens))
-        else:
-            goes_on = session.commit(outcome.verdict.tokens)
-        self._scheduler.computed(session)
-        return goes_on
+    def _tell(self, live: LiveSession, told: Verdict | Exception | None) -> None:
+        if told is not None:
+            live.verdicts.put_nowait(told)
+        if isinstance(told, Verdict):
+            self.totals.count_verdict(told)
 
-    def _tell_taps(self, rows: Rows, outcome: Outcome) -> None:
-        """Send taps before the verdict, because their way to a tree is longer; each row's once."""
-        session, first, end = rows.session, rows.prefix_len, rows.session.cached_len
+    def _tell_taps(self, outcome: Outcome) -> None:
+        """Send taps, of each row once: before the verdict, because their way to a tree is longer.
+
+        Stored ones are read before the next step, in which the session may lose its pages.
+        """
+        session, first = outcome.rows.session, outcome.rows.prefix_len
         if session.told_len < first and self._hub.listens(session):
             known = range(session.told_len, first)
             stored_TX = self._engine.stored_taps(session.memory.pages, known)
             self._hub.publish(session, session.told_len, stored_TX)
         begin = max(session.told_len, first)
-        if begin < end:
+        if begin < session.cached_len:
             self._hub.publish(session, begin, outcome.taps_KX[begin - first :])

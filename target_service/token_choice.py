@@ -47,7 +47,6 @@ def choose_tokens(trees: Sequence[Tree], logits_NV: torch.Tensor) -> list[int]:
 
 def _choose(group: Sequence[Tree], logits_NV: torch.Tensor, filters: Filters) -> list[int]:
     depths = [tree.depths(one.parents) for one in group]
-    shaped = [_shaped(one, logits_NV, of) for one, of in zip(group, depths, strict=True)]
     positions = [
         one.session.committed_len + depth
         for one, of in zip(group, depths, strict=True)
@@ -55,14 +54,25 @@ def _choose(group: Sequence[Tree], logits_NV: torch.Tensor, filters: Filters) ->
     ]
     seeds = [one.session.sampling.seed for one in group for _ in one.tokens]
     device = logits_NV.device
-    tokens_P = agreement_tokens(
-        shaped[0] if len(shaped) == 1 else torch.cat(shaped),
+    chosen: list[int] = agreement_tokens(
+        _shaped_logits(group, depths, logits_NV),
         torch.tensor(positions, device=device),
         seeds_of_rows(seeds, device),
         filters,
-    )
-    chosen: list[int] = tokens_P.tolist()
+    ).tolist()
     return chosen
+
+
+def _shaped_logits(
+    group: Sequence[Tree], depths: Sequence[Sequence[int]], logits_NV: torch.Tensor
+) -> torch.Tensor:
+    """Return the logits of a group's nodes, shaped; without a copy where nothing has to be done."""
+    if len(group) == 1:
+        return _shaped(group[0], logits_NV, depths[0])
+    plain = not any(one.session.sampling.shapes_logits for one in group)
+    if plain and sum(len(one.tokens) for one in group) == len(logits_NV):
+        return logits_NV
+    return torch.cat([_shaped(one, logits_NV, of) for one, of in zip(group, depths, strict=True)])
 
 
 def _filters(sampling: SamplingParams) -> Filters:

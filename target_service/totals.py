@@ -22,6 +22,16 @@ class Totals:
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
 
+    @property
+    def rounds(self) -> int:
+        """Verdicts, those on prompts included: each adds a token that was not drafted."""
+        return self.committed_tokens - self.accepted
+
+    @property
+    def accepted(self) -> int:
+        """Drafts that became text."""
+        return sum(self.accepted_by_position)
+
     def count_step(self, batch: Sequence[Rows]) -> None:
         """Add a step's rows."""
         self.steps += 1

@@ -7,7 +7,8 @@ from protos.messages import DraftTree, SamplingParams, Verdict
 from target_service.decode_log import DecodeLog
 from target_service.kv_memory import KvMemory
 from target_service.scheduler import Scheduler
-from target_service.session import Rows, Session
+from target_service.session import Session
+from target_service.totals import Totals
 
 
 @pytest.fixture
@@ -22,23 +23,24 @@ def scheduler():
     return scheduler
 
 
-def count(log: DecodeLog, scheduler: Scheduler, drafted: int, accepted: int) -> None:
-    """Count a verdict on a chain of which the first drafts were accepted."""
+def count(totals: Totals, drafted: int, accepted: int) -> None:
+    """Count a step with a chain of which the first drafts were accepted."""
     session = Session("c", [1], SamplingParams(), 100, 50)
     session.tree = DraftTree.chain(1, (1,) * (drafted + 1))
-    rows: Rows = session.next_rows(16)
+    totals.count_step([session.next_rows(16)])
     path = tuple(range(1, accepted + 1))
-    log.count(rows, Verdict(1, path, (2,) * (accepted + 1), (0.0,) * (accepted + 1)), scheduler)
+    totals.count_verdict(Verdict(1, path, (2,) * (accepted + 1), (0.0,) * (accepted + 1)))
 
 
 def test_it_tells_accept_length_and_load(scheduler):
-    log = DecodeLog(interval_s=1000)
+    totals = Totals()
+    log = DecodeLog(totals, scheduler, interval_s=1000)
     with capture_logs() as lines:
-        count(log, scheduler, drafted=3, accepted=2)
-        count(log, scheduler, drafted=3, accepted=1)
-        count(log, scheduler, drafted=0, accepted=0)
+        for drafted, accepted in [(3, 2), (3, 1), (0, 0)]:
+            count(totals, drafted, accepted)
+            log.tick()
         assert lines == []
-        log.flush(scheduler)
+        log.flush()
     (line,) = lines
     assert line.pop("tokens_per_second") > 0
     assert line == {
@@ -54,16 +56,17 @@ def test_it_tells_accept_length_and_load(scheduler):
 
 
 def test_every_line_begins_anew(scheduler):
-    log = DecodeLog(interval_s=0)
+    totals = Totals()
+    log = DecodeLog(totals, scheduler, interval_s=0)
     with capture_logs() as lines:
-        count(log, scheduler, drafted=4, accepted=4)
-        count(log, scheduler, drafted=0, accepted=0)
+        for drafts in (4, 0):
+            count(totals, drafts, drafts)
+            log.tick()
     assert [line["tokens"] for line in lines] == [5, 1]
     assert [line["accept_rate"] for line in lines] == [1.0, 0.0]
 
 
 def test_an_idle_target_says_nothing(scheduler):
-    log = DecodeLog()
     with capture_logs() as lines:
-        log.flush(scheduler)
+        DecodeLog(Totals(), scheduler).flush()
     assert lines == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -33,9 +34,11 @@ class ScriptedEngine:
         self.gate.set()
         self.started = threading.Event()
         self.broken: set[str] = set()
+        self.delay_s = 0.0
         self.steps: list[list[tuple[str, int]]] = []
 
     def step(self, batch: Sequence[Rows]) -> list[Outcome]:
+        time.sleep(self.delay_s)
         self.steps.append([(rows.session.session_id, len(rows.tokens)) for rows in batch])
         self.started.set()
         assert self.gate.wait(30)
@@ -250,6 +253,48 @@ class TestBatches:
             assert lengths == [1, 2, 3]
             assert running.verdicts.empty()
             assert len(target.engine.steps) == 3
+
+    async def test_sessions_in_rounds_are_waited_for_a_moment(self):
+        """The first one back would have a step alone, and all others wait for it."""
+        async with stepping() as target:
+            lives = [await target.open(name) for name in "abc"]
+            await target.idle()
+            for live in lives:
+                target.verify(live)
+            await target.idle()
+            target.engine.delay_s = 0.2
+            for live in lives:
+                target.verify(live)
+            await target.idle()
+            for live in lives:
+                target.verify(live)
+                await asyncio.sleep(0.02)
+            await target.idle()
+            assert len(target.engine.steps[-1]) == 3
+
+    async def test_but_not_for_ever(self):
+        async with stepping() as target:
+            one, other = await target.open("one"), await target.open("other")
+            await target.idle()
+            target.verify(one)
+            target.verify(other)
+            await target.idle()
+            target.verify(one)
+            await soon(one.verdicts.get())
+            await soon(one.verdicts.get())
+            assert (await soon(one.verdicts.get())).committed_len == 3
+            assert other.session.tree is None
+
+    async def test_and_not_by_those_who_run(self):
+        async with stepping() as target:
+            target.engine.delay_s = 0.1
+            asked, running = await target.open("asked"), await target.open("runs")
+            await target.idle()
+            target.engine.steps.clear()
+            target.loop.run(running, 4)
+            await target.idle()
+            assert target.engine.steps == [[("runs", 1)]] * 2
+            assert asked.session.tree is None
 
     async def test_who_waits_for_pages_runs_as_soon_as_they_are_there(self):
         async with stepping(kv_tokens=3 * PAGE_LEN) as target:
