@@ -45,6 +45,11 @@ class KvMemory:
         """Pages that sessions hold."""
         return self.pool.num_pages - self.pool.num_free - self.prefixes.num_unused
 
+    @property
+    def num_obtainable(self) -> int:
+        """Pages that `reserve` can take."""
+        return self.pool.num_free + self.prefixes.num_unused
+
     def num_known(self, tokens: list[int]) -> int:
         """Return how many tokens at the beginning of a text need not be computed."""
         return len(self.prefixes.find(tokens[:-1])) * PAGE_LEN

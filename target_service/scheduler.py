@@ -5,15 +5,16 @@ became ready, those of a higher priority first. A step takes from its head what 
 `step_rows` rows, and at most `chunk_len` of prompts, so that a prompt delays the others by no more
 than a chunk a step. A prompt comes back to the end of the line after every chunk.
 
-Pages are promised to nobody. A session that needs one takes it from a session that came later, the
-last one first, which computes its text again when its turn comes. The first session can so have
-whatever it needs, and every session fits the cache alone: all of them end.
+Pages are promised to nobody for good. A session that needs more takes them from sessions that came
+later, the last one first, which compute their text again when their turn comes. The first session
+can so have whatever it needs, and every session fits the cache alone: all of them end. Who has no
+page yet begins after all others, and only if the whole of its text has room: sessions that take
+turns at being begun and robbed would compute for nothing.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from target_service.kv_memory import KvMemory, pages_for
@@ -42,14 +43,15 @@ class _Room:
     rows: int
     prompt_rows: int
 
-    def take(self, rows: Rows) -> bool:
-        """Take rows in, unless they are too many, or none because no prompt has room."""
-        if not 0 < len(rows.tokens) <= self.rows:
-            return False
+    def fits(self, rows: Rows) -> bool:
+        """Whether rows are not too many; none, because no prompt has room, are too few."""
+        return 0 < len(rows.tokens) <= self.rows
+
+    def take(self, rows: Rows) -> None:
+        """Take rows in that fit."""
         assert rows.num_prompt_rows <= self.prompt_rows, rows
         self.rows -= len(rows.tokens)
         self.prompt_rows -= rows.num_prompt_rows
-        return True
 
 
 class Scheduler:
@@ -126,58 +128,73 @@ class Scheduler:
         room = _Room(self._step_rows, self._chunk_len)
         batch: dict[Session, Rows] = {}
         for session in self._line():
-            rows = self._next_rows(session, room.prompt_rows)
-            if room.take(rows) and self._make_room(session, rows.num_slots, batch, now):
-                batch[session] = replace(rows, pages=self._pages_of(session, rows))
+            if self._has_room(session, batch, now):
+                rows = session.next_rows(room.prompt_rows)
+                if room.fits(rows):
+                    room.take(rows)
+                    batch[session] = replace(rows, pages=self._pages_of(session, rows))
         for session in batch:
             self._ready.pop(session)
         return list(batch.values())
 
-    def _line(self) -> Iterator[Session]:
-        """Yield the ready sessions, as long as they are: one may lose its pages, never its turn."""
-        return iter(sorted(self._ready, key=lambda session: -session.priority))
-
-    def _next_rows(self, session: Session, prompt_rows: int) -> Rows:
-        if not session.memory.pages:
-            session.cached_len = self.memory.begin(session.memory, session.tokens)
-        return session.next_rows(prompt_rows)
+    def _line(self) -> list[Session]:
+        """Return the ready sessions in the order of their turns."""
+        begun = [session for session in self._ready if session.memory.pages]
+        others = [session for session in self._ready if not session.memory.pages]
+        begun.sort(key=lambda session: -session.priority)
+        return begun + sorted(others, key=self._rank)
 
     def _pages_of(self, session: Session, rows: Rows) -> tuple[int, ...]:
         return tuple(session.memory.pages[: pages_for(rows.num_slots)])
 
-    def _make_room(
-        self, session: Session, num_slots: int, batch: dict[Session, Rows], now: float
-    ) -> bool:
-        """Get a session the pages it needs, from others if it must be. Returns whether it has."""
-        while not self.memory.reserve(session.memory, num_slots):
-            victim = self._victim(session, batch, now)
-            if victim is None:
-                return False
-            self._preempt(victim)
-        return True
+    def _has_room(self, session: Session, batch: dict[Session, Rows], now: float) -> bool:
+        """Get a session the pages for all it has to compute; what cannot be had leaves no trace."""
+        if session.memory.pages:
+            return self._make_room(session, batch, now)
+        session.cached_len = self.memory.begin(session.memory, session.tokens)
+        if self._make_room(session, batch, now):
+            return True
+        self._free(session)
+        return False
 
-    def _victim(self, session: Session, batch: dict[Session, Rows], now: float) -> Session | None:
-        """Return who must give up pages for a session: one long silent, or the last to come."""
+    def _make_room(self, session: Session, batch: dict[Session, Rows], now: float) -> bool:
+        """Get a session the pages it lacks, from others if it must be. Returns whether it has."""
+        lacking = pages_for(session.num_slots) - len(session.memory.pages)
+        if lacking <= self.memory.num_obtainable:
+            return self.memory.reserve(session.memory, session.num_slots)
+        victims = self._victims(session, batch, now)
+        promised = sum(len(victim.memory.pages) for victim in victims)
+        if lacking > self.memory.num_obtainable + promised:
+            return False
+        while victims and not self.memory.reserve(session.memory, session.num_slots):
+            self._free(victims.pop())
+            self.num_preempted += 1
+        # Pages that others share were counted, and did not become free.
+        return self.memory.reserve(session.memory, session.num_slots)
+
+    def _victims(self, session: Session, batch: dict[Session, Rows], now: float) -> list[Session]:
+        """Return who gives up pages for a session, the first of them last: those long silent, and
+        then those that came later.
+        """
         owners = [
             other
             for other in self._places
             if other.memory.pages and other not in batch and other is not session
         ]
         silent = [other for other in owners if self._is_silent(other, now)]
-        later = [other for other in owners if self._comes_before(session, other)]
-        return max(silent or later, key=self._rank, default=None)
+        later = [other for other in owners if other not in silent and self._later(other, session)]
+        return sorted(later, key=self._rank) + sorted(silent, key=self._rank)
 
     def _is_silent(self, session: Session, now: float) -> bool:
         return session.tree is None and now - self._places[session].silent_since >= _SILENT_S
 
-    def _comes_before(self, session: Session, other: Session) -> bool:
-        return self._rank(session) < self._rank(other)
+    def _later(self, session: Session, other: Session) -> bool:
+        return self._rank(session) > self._rank(other)
 
     def _rank(self, session: Session) -> tuple[int, int]:
         return -session.priority, self._places[session].arrival
 
-    def _preempt(self, session: Session) -> None:
+    def _free(self, session: Session) -> None:
         """Take a session's pages. Its committed tokens have no rows then, as those of a prompt."""
         self.memory.free(session.memory)
         session.cached_len = 0
-        self.num_preempted += 1

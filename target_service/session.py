@@ -98,6 +98,11 @@ class Session:
         """Tokens generated so far."""
         return len(self.tokens) - self.prompt_len
 
+    @property
+    def num_slots(self) -> int:
+        """Slots that all it has to compute takes, the tree's nodes included."""
+        return self.committed_len - 1 + (len(self.tree.tokens) if self.tree else 1)
+
     def offer(self, tree: DraftTree) -> bool:
         """Take a tree to verify next. Returns False for a stale one, which is dropped.
 

@@ -19,8 +19,8 @@ from target_service.session import Rows, Session
 
 CHUNK_LEN = 40
 STEP_ROWS = 110
-NUM_PAGES = 6
-MAX_SESSIONS = 4
+NUM_PAGES = 7
+MAX_SESSIONS = 12
 MAX_NEW = 60
 # With the largest tree behind it, it fits the cache alone.
 LONGEST = NUM_PAGES * PAGE_LEN - MAX_NEW - 64 - 64
@@ -90,7 +90,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open_sessions) == MAX_SESSIONS)
     @rule()
     def open_one_too_many(self):
-        with pytest.raises(QueueFullError, match="4 of 4 sessions are open"):
+        with pytest.raises(QueueFullError, match="12 of 12 sessions are open"):
             self.scheduler.open(session_of("extra"))
 
     @precondition(lambda self: 0 < len(self.open_sessions) < MAX_SESSIONS)
@@ -199,7 +199,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not self.running:
                 self.schedule()
             if not self.running:
-                self.now += 1.0
+                self.now += 1.5
                 self.schedule()
                 assert self.running, "somebody is ready and nobody can run"
             self.finish(0)
@@ -334,6 +334,22 @@ class TestShortPages:
         assert self.grow(scheduler, second, now=5.5) == []
         assert [rows.session for rows in scheduler.schedule(6.5)] == [second]
         assert first.memory.pages == []
+
+    def test_who_cannot_have_pages_takes_no_room_of_those_who_can(self):
+        scheduler, first, second = self.start()
+        for number in range(5):
+            scheduler.open(session_of(f"late{number}", 150, first=10 + number))
+        assert scheduler.schedule(0.0) == []
+        assert self.grow(scheduler, second) == [second]
+        commit(scheduler, second.next_rows(0))
+        assert self.grow(scheduler, first) == [first]
+
+    def test_who_cannot_have_all_pages_robs_nobody(self):
+        scheduler, first, second = self.start(priorities=(1, 0))
+        scheduler.open(late := session_of("late", 150, first=10))
+        assert scheduler.schedule(0.0) == []
+        assert [len(one.memory.pages) for one in (first, second, late)] == [1, 1, 0]
+        assert scheduler.num_preempted == 0
 
     def test_priority_counts_more_than_coming_first(self):
         scheduler, first, second = self.start(priorities=(0, 1))
