@@ -12,7 +12,7 @@ BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-.PHONY: setup native demo test test-slow test-sanitized check protos bench bench-kernels bench-quality clean
+.PHONY: setup native demo test test-slow test-sanitized soak check protos bench bench-kernels bench-quality clean
 
 setup: native
 
@@ -36,6 +36,11 @@ test: setup check
 test-slow: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/pytest -m slow
+
+# Thirty-two sessions of all kinds for ten minutes.
+soak: setup
+	$(BIN)/slipstream fetch smollm2-135m
+	SLIPSTREAM_SOAK_S=600 $(BIN)/pytest -s tests/end_to_end/test_soak.py
 
 # The native kernels, built so that a wrong memory access or an undefined operation ends the test.
 test-sanitized: setup
@@ -64,6 +69,7 @@ bench: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/python -m benchmarks.round_overhead
 	$(BIN)/python -m benchmarks.cancel
+	$(BIN)/slipstream bench load
 
 bench-kernels: setup
 	$(BIN)/slipstream fetch smollm2-135m

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import speculation_pb2 as protos_dot_speculation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/draft.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\x15\n\x13ListDraftersRequest\"\x88\x01\n\x14ListDraftersResponse\x12,\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.DrafterInfo\x12\x1a\n\x12\x64\x65\x66\x61ult_drafter_id\x18\x02 \x01(\t\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.slipstream.v1.DraftLoad\"i\n\x0b\x44rafterInfo\x12\x12\n\ndrafter_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\'\n\x07pairing\x18\x03 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x0f\n\x07refusal\x18\x04 \x01(\t\"8\n\tDraftLoad\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x19\n\x11tap_subscriptions\x18\x02 \x01(\r\"h\n\x0c\x44raftRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.slipstream.v1.OpenDraftH\x00\x12#\n\x04plan\x18\x02 \x01(\x0b\x32\x13.slipstream.v1.PlanH\x00\x42\t\n\x07message\"r\n\rDraftResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.DraftOpenedH\x00\x12(\n\x04tree\x18\x02 \x01(\x0b\x32\x18.slipstream.v1.DraftTreeH\x00\x42\t\n\x07message\"\xae\x01\n\tOpenDraft\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\ndrafter_id\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12!\n\x04plan\x18\x05 \x01(\x0b\x32\x13.slipstream.v1.Plan\x12\x12\n\nprompt_len\x18\x06 \x01(\x04\"!\n\x0b\x44raftOpened\x12\x12\n\ndrafter_id\x18\x01 \x01(\t2\xaf\x01\n\x0c\x44raftService\x12W\n\x0cListDrafters\x12\".slipstream.v1.ListDraftersRequest\x1a#.slipstream.v1.ListDraftersResponse\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/draft.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\x15\n\x13ListDraftersRequest\"\x88\x01\n\x14ListDraftersResponse\x12,\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.DrafterInfo\x12\x1a\n\x12\x64\x65\x66\x61ult_drafter_id\x18\x02 \x01(\t\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.slipstream.v1.DraftLoad\"i\n\x0b\x44rafterInfo\x12\x12\n\ndrafter_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\'\n\x07pairing\x18\x03 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x0f\n\x07refusal\x18\x04 \x01(\t\"\xc5\x01\n\tDraftLoad\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x19\n\x11tap_subscriptions\x18\x02 \x01(\r\x12\x1a\n\x12kv_tokens_reserved\x18\x03 \x01(\x04\x12\x17\n\x0fkv_tokens_total\x18\x04 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\x04\x12\x15\n\rextended_rows\x18\x06 \x01(\x04\x12\x12\n\ngrown_rows\x18\x07 \x01(\x04\x12\x1a\n\x12\x64ropped_for_memory\x18\x08 \x01(\x04\"h\n\x0c\x44raftRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.slipstream.v1.OpenDraftH\x00\x12#\n\x04plan\x18\x02 \x01(\x0b\x32\x13.slipstream.v1.PlanH\x00\x42\t\n\x07message\"r\n\rDraftResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.DraftOpenedH\x00\x12(\n\x04tree\x18\x02 \x01(\x0b\x32\x18.slipstream.v1.DraftTreeH\x00\x42\t\n\x07message\"\xae\x01\n\tOpenDraft\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\ndrafter_id\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12!\n\x04plan\x18\x05 \x01(\x0b\x32\x13.slipstream.v1.Plan\x12\x12\n\nprompt_len\x18\x06 \x01(\x04\"!\n\x0b\x44raftOpened\x12\x12\n\ndrafter_id\x18\x01 \x01(\t2\xaf\x01\n\x0c\x44raftService\x12W\n\x0cListDrafters\x12\".slipstream.v1.ListDraftersRequest\x1a#.slipstream.v1.ListDraftersResponse\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,16 +38,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTDRAFTERSRESPONSE']._serialized_end=223
   _globals['_DRAFTERINFO']._serialized_start=225
   _globals['_DRAFTERINFO']._serialized_end=330
-  _globals['_DRAFTLOAD']._serialized_start=332
-  _globals['_DRAFTLOAD']._serialized_end=388
-  _globals['_DRAFTREQUEST']._serialized_start=390
-  _globals['_DRAFTREQUEST']._serialized_end=494
-  _globals['_DRAFTRESPONSE']._serialized_start=496
-  _globals['_DRAFTRESPONSE']._serialized_end=610
-  _globals['_OPENDRAFT']._serialized_start=613
-  _globals['_OPENDRAFT']._serialized_end=787
-  _globals['_DRAFTOPENED']._serialized_start=789
-  _globals['_DRAFTOPENED']._serialized_end=822
-  _globals['_DRAFTSERVICE']._serialized_start=825
-  _globals['_DRAFTSERVICE']._serialized_end=1000
+  _globals['_DRAFTLOAD']._serialized_start=333
+  _globals['_DRAFTLOAD']._serialized_end=530
+  _globals['_DRAFTREQUEST']._serialized_start=532
+  _globals['_DRAFTREQUEST']._serialized_end=636
+  _globals['_DRAFTRESPONSE']._serialized_start=638
+  _globals['_DRAFTRESPONSE']._serialized_end=752
+  _globals['_OPENDRAFT']._serialized_start=755
+  _globals['_OPENDRAFT']._serialized_end=929
+  _globals['_DRAFTOPENED']._serialized_start=931
+  _globals['_DRAFTOPENED']._serialized_end=964
+  _globals['_DRAFTSERVICE']._serialized_start=967
+  _globals['_DRAFTSERVICE']._serialized_end=1142
 # @@protoc_insertion_point(module_scope)

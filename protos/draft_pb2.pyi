@@ -34,12 +34,24 @@ class DrafterInfo(_message.Message):
     def __init__(self, drafter_id: _Optional[str] = ..., kind: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class DraftLoad(_message.Message):
-    __slots__ = ("sessions", "tap_subscriptions")
+    __slots__ = ("sessions", "tap_subscriptions", "kv_tokens_reserved", "kv_tokens_total", "batches", "extended_rows", "grown_rows", "dropped_for_memory")
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     TAP_SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_RESERVED_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    EXTENDED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    GROWN_ROWS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FOR_MEMORY_FIELD_NUMBER: _ClassVar[int]
     sessions: int
     tap_subscriptions: int
-    def __init__(self, sessions: _Optional[int] = ..., tap_subscriptions: _Optional[int] = ...) -> None: ...
+    kv_tokens_reserved: int
+    kv_tokens_total: int
+    batches: int
+    extended_rows: int
+    grown_rows: int
+    dropped_for_memory: int
+    def __init__(self, sessions: _Optional[int] = ..., tap_subscriptions: _Optional[int] = ..., kv_tokens_reserved: _Optional[int] = ..., kv_tokens_total: _Optional[int] = ..., batches: _Optional[int] = ..., extended_rows: _Optional[int] = ..., grown_rows: _Optional[int] = ..., dropped_for_memory: _Optional[int] = ...) -> None: ...
 
 class DraftRequest(_message.Message):
     __slots__ = ("open", "plan")

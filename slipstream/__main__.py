@@ -1,4 +1,4 @@
-"""The command line: fetch, up, chat, generate, demo, doctor, probe."""
+"""The command line: fetch, up, chat, generate, demo, top, bench, doctor, probe."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Annotated
 import grpc
 import typer
 from rich.console import Console
+from rich.live import Live
 
 from protos import serving
 from slipstream.chat import Chat, summary
@@ -23,6 +24,7 @@ from slipstream.generate import Options, as_json, generate, read_prompts
 from slipstream.model_cache import DEFAULT_MODEL, resolve_model
 from slipstream.probe import is_healthy
 from slipstream.stack import WEIGHTS, Addresses, LocalStack, StackConfig, StackError
+from slipstream.top import looks, view
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False)
@@ -204,6 +206,40 @@ def probe(address: Annotated[str, typer.Argument(help="HOST:PORT of any service"
     """Exit with 0 if a service is healthy: for container health checks."""
     if not is_healthy(address):
         sys.exit(f"{address} is not healthy")
+
+
+@app.command()
+def top(
+    target: Annotated[str, typer.Option(help="address")] = Addresses.target,
+    draft: Annotated[str, typer.Option(help="address")] = Addresses.draft,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="seconds")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="look once, then end")] = False,
+) -> None:
+    """Watch running services: sessions, rows, KV cache, accept length, tokens/s."""
+    pairs = looks(target, draft, interval)
+    if once:
+        console.print(view(*next(pairs)))
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for pair in pairs:
+            live.update(view(*pair), refresh=True)
+
+
+bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
+app.add_typer(bench, name="bench")
+
+
+@bench.command("load")
+def bench_load(
+    model: ModelOption = DEFAULT_MODEL,
+    weights: Weights = "auto",
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="times each is measured")] = 3,
+) -> None:
+    """Many requests at once against one at a time, on a local stack of its own."""
+    # Not every command needs what it imports.
+    from benchmarks import load
+
+    load.run(model, weights, repeats, console.print_json)
 
 
 @contextlib.contextmanager

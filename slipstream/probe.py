@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from protos import draft_pb2, draft_pb2_grpc, serving
+from protos import draft_pb2, draft_pb2_grpc, serving, target_pb2, target_pb2_grpc
 
 _TIMEOUT_S = 1.0
 
@@ -24,6 +24,13 @@ def is_healthy(address: str) -> bool:
         except grpc.RpcError:
             return False
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def get_target(address: str) -> target_pb2.GetTargetResponse:
+    """Return what a target is, and how busy."""
+    with open_channel(address) as channel:
+        stub = target_pb2_grpc.TargetServiceStub(channel)
+        return stub.GetTarget(target_pb2.GetTargetRequest(), timeout=_TIMEOUT_S)
 
 
 def list_drafters(address: str) -> draft_pb2.ListDraftersResponse:
