@@ -40,10 +40,9 @@ class RowLayout:
     """Which keys each of a session's rows may see. Made once, used by every layer.
 
     The session's slots lie in `pages_X`. Positions count from the first slot; what lies there is at
-    `first_position` of the text. The session's first `prefix_len` positions lie in slots of the
-    same number and are seen by all rows; row i itself lies in slot prefix_len + i. Rows of a chain
-    lie where their positions say: their keys are the slots below `trunk_len` up to their own. A row
-    of a tree gathers the slots from `trunk_len` on along its own path (`tail_slots_RT`).
+    `first_position` of the text. Row i lies in slot prefix_len + i. Rows of a chain lie where their
+    positions say: their keys are the slots below `trunk_len` up to their own. A row of a tree sees
+    the slots below `trunk_len`, and gathers those after them along its own path (`tail_slots_RT`).
     """
 
     pages_X: torch.Tensor
@@ -92,20 +91,37 @@ def lay_out_rows(
 
     The session's pages must hold the prefix and all rows.
     """
-    device = pages_X.device
-    assert prefix_len + len(parents) <= len(pages_X) * PAGE_LEN, (prefix_len, parents, pages_X)
+    end = prefix_len + len(parents)
+    assert end <= len(pages_X) * PAGE_LEN, (prefix_len, parents, pages_X)
     if tree.is_chain(parents):
-        rows = len(parents)
-        positions_R = torch.arange(prefix_len, prefix_len + rows, device=device)
-        seen = whole_pages(prefix_len + rows)
+        positions_R = torch.arange(prefix_len, end, device=pages_X.device)
+        seen = whole_pages(end)
         return RowLayout(pages_X, prefix_len, positions_R, seen, None, first_position)
+    return lay_out_branches(pages_X, prefix_len, tree.paths(parents), first_position)
+
+
+def lay_out_branches(
+    pages_X: torch.Tensor,
+    prefix_len: int,
+    paths: Sequence[Sequence[int]],
+    first_position: int = 0,
+) -> RowLayout:
+    """Return the layout of some nodes of a tree after the prefix, in one row after the other.
+
+    A path are the nodes from the tree's root to the row's own. Node n lies in slot prefix_len + n;
+    those that are no rows lie there already. The session's pages must hold all.
+    """
+    first_slot = prefix_len + paths[0][-1]
+    assert [path[-1] for path in paths] == list(range(paths[0][-1], paths[0][-1] + len(paths)))
+    assert first_slot + len(paths) <= len(pages_X) * PAGE_LEN, (prefix_len, paths, pages_X)
+    device = pages_X.device
     trunk_len = prefix_len // PAGE_LEN * PAGE_LEN
     shared = list(range(trunk_len, prefix_len))
-    slots = [shared + [prefix_len + node for node in path] for path in tree.paths(parents)]
+    slots = [shared + [prefix_len + node for node in path] for path in paths]
     width = whole_pages(max(map(len, slots)))
     tail_slots_RT = torch.tensor([row + [0] * (width - len(row)) for row in slots], device=device)
     positions_R = torch.tensor([trunk_len + len(row) - 1 for row in slots], device=device)
-    return RowLayout(pages_X, prefix_len, positions_R, trunk_len, tail_slots_RT, first_position)
+    return RowLayout(pages_X, first_slot, positions_R, trunk_len, tail_slots_RT, first_position)
 
 
 @Op

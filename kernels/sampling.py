@@ -7,7 +7,7 @@ drafter that knows the seed agrees as often as it can (Daliri et al., "Coupling 
 communication and drafter-invariant speculative decoding", arXiv 2408.07978). Verification is
 computing that token at every node of a tree and walking where children agree.
 
-Legend: N nodes, V vocabulary, C candidates.
+Legend: N nodes, V vocabulary, C candidates, B blocks of K tokens, M tokens of some blocks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kernels.noise import Seed, gumbel, gumbel_of_vocabulary
 GREEDY_BELOW = 1e-5
 _FEW_CANDIDATES = 1024
 _VOCABULARY_BLOCK = 1024
+_SEARCH_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,47 @@ def agreement_tokens(
     noise_NC = gumbel(seed, positions_N[:, None], ids_NC)
     best_N1 = (kept_NV.gather(-1, ids_NC) + noise_NC).argmax(-1, keepdim=True)
     return ids_NC.gather(-1, best_N1)[:, 0]
+
+
+@Op
+def agreement_scores(
+    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: Seed, filters: Filters
+) -> torch.Tensor:
+    """Return what `agreement_tokens` takes the largest of, [N, V]: -inf outside the filters."""
+    if filters.temperature < GREEDY_BELOW:
+        return logits_NV
+    seed = seed[:, None] if isinstance(seed, torch.Tensor) else seed
+    noise_NV = gumbel_of_vocabulary(seed, positions_N[:, None], logits_NV.shape[-1])
+    return filtered_logits(logits_NV, filters) + noise_NV
+
+
+def agreement_candidates(
+    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: Seed, filters: Filters, count: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens of the largest `agreement_scores` and log softmax of these, [N, C] each.
+
+    Largest first: the first is the token of `agreement_tokens`. C is `count`, or the vocabulary if
+    that is smaller. Tokens that the filters exclude come last, with -inf.
+    """
+    scores_NV = agreement_scores(logits_NV, positions_N, seed, filters)
+    ids_NC, largest_NC = _largest(scores_NV, min(count, scores_NV.shape[-1]))
+    return ids_NC, largest_NC - log_normalizer(scores_NV)
+
+
+def _largest(scores_NV: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return where the largest of every row are, and what, [N, C]. Of equals the first come first.
+
+    Sorting a whole vocabulary is slow: they lie in as many blocks, those with the largest maxima.
+    """
+    blocks_NBK = F.pad(scores_NV, (0, -scores_NV.shape[-1] % _SEARCH_BLOCK), value=-torch.inf)
+    blocks_NBK = blocks_NBK.unflatten(-1, (-1, _SEARCH_BLOCK))
+    maxima = blocks_NBK.amax(-1).sort(dim=-1, descending=True, stable=True)
+    blocks_NC1 = maxima.indices[:, :count].sort(-1).values[..., None]
+    within_K = torch.arange(_SEARCH_BLOCK, device=scores_NV.device)
+    ids_NM = (blocks_NC1 * _SEARCH_BLOCK + within_K).flatten(1)
+    found_NCK = blocks_NBK.gather(1, blocks_NC1.expand(-1, -1, _SEARCH_BLOCK))
+    found = found_NCK.flatten(1).sort(dim=-1, descending=True, stable=True)
+    return ids_NM.gather(-1, found.indices[:, :count]), found.values[:, :count]
 
 
 def filtered_logits(logits_NV: torch.Tensor, filters: Filters) -> torch.Tensor:

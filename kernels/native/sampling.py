@@ -9,7 +9,15 @@ from __future__ import annotations
 import torch
 
 from kernels.noise import Seed, seeds_of_rows
-from kernels.sampling import GREEDY_BELOW, Filters, agreement_tokens, log_normalizer, token_logprobs
+from kernels.sampling import (
+    GREEDY_BELOW,
+    Filters,
+    agreement_scores,
+    agreement_tokens,
+    filtered_logits,
+    log_normalizer,
+    token_logprobs,
+)
 
 _SERVED = ("cpu", torch.float32)
 
@@ -17,6 +25,7 @@ _SERVED = ("cpu", torch.float32)
 def register() -> None:
     """Sample natively from now on. The library is loaded."""
     agreement_tokens.register(*_SERVED, _agreement_tokens)
+    agreement_scores.register(*_SERVED, _agreement_scores)
     log_normalizer.register(*_SERVED, _log_normalizer)
     token_logprobs.register(*_SERVED, _token_logprobs)
 
@@ -24,6 +33,7 @@ def register() -> None:
 def unregister() -> None:
     """Let the reference sample again."""
     agreement_tokens.unregister(*_SERVED)
+    agreement_scores.unregister(*_SERVED)
     log_normalizer.unregister(*_SERVED)
     token_logprobs.unregister(*_SERVED)
 
@@ -37,6 +47,17 @@ def _agreement_tokens(
         *(logits_NV, positions_N, _one_a_row(seed, positions_N)),
         *(filters.temperature, filters.top_k, filters.top_p, filters.min_p),
     )
+
+
+def _agreement_scores(
+    logits_NV: torch.Tensor, positions_N: torch.Tensor, seed: Seed, filters: Filters
+) -> torch.Tensor:
+    if filters.temperature < GREEDY_BELOW:
+        return logits_NV
+    _, noise_NV = torch.ops.slipstream.agreement_noise(
+        positions_N, _one_a_row(seed, positions_N), logits_NV.shape[-1]
+    )
+    return noise_NV.add_(filtered_logits(logits_NV, filters))
 
 
 def _one_a_row(seed: Seed, positions_N: torch.Tensor) -> torch.Tensor:

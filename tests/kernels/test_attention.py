@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import attention, tree
-from kernels.attention import lay_out_rows, position_blocked_attention
+from kernels.attention import lay_out_branches, lay_out_rows, position_blocked_attention
 from kernels.kv_pages import PAGE_LEN, new_pages, num_pages_for, slots_in_pool
 from kernels.linear import ROW_BLOCK, padded_rows
 from tests.kernels.implementations import natively
@@ -189,6 +189,44 @@ def test_a_node_of_any_tree_has_the_bits_of_its_path_decoded_plainly(
     assert torch.equal(in_tree, attend(past, nodes[path], chain(len(path))))
 
 
+def grown(past, nodes, parents, sizes):
+    """Return the output of a tree's nodes, computed some at a time, as branches that grow."""
+    key_heads, head_dim = nodes.k.shape[1:]
+    written = past.then(nodes)
+    pages_X = torch.arange(num_pages_for(len(written)) + 1).flip(0)
+    kv = new_pages(len(pages_X), 2, key_heads, head_dim, nodes.q)
+    slots = slots_in_pool(pages_X, torch.arange(len(written)))
+    kv.write(1, slots[: len(past)], past.k, past.v)
+    paths, outputs, first = tree.paths(parents), [], 0
+    while first < len(nodes):
+        rows = range(first, min(first + sizes[len(outputs) % len(sizes)], len(nodes)))
+        layout = lay_out_branches(pages_X, len(past), paths[rows.start : rows.stop])
+        some = nodes[rows.start : rows.stop]
+        kv.write(1, layout.pool_slots_R, some.k, some.v)
+        q_RAD = some.q[[*range(len(some)), *[0] * (-len(some) % ROW_BLOCK)]]
+        out = position_blocked_attention(q_RAD, kv, 1, layout.padded, head_dim**-0.5)
+        outputs.append(out[: len(some)])
+        first = rows.stop
+    return torch.cat(outputs)
+
+
+@every_shape
+@every_kernel
+@settings(max_examples=15)
+@given(
+    prefix_len=st.sampled_from(PREFIXES[1:]),
+    parents=parent_lists(max_nodes=70),
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    seed=seeds,
+)
+def test_branches_that_grow_have_the_bits_of_the_whole_tree(
+    kernels, shape, dtype, prefix_len, parents, sizes, seed
+):
+    text = random_rows(prefix_len + len(parents), shape, seed, dtype)
+    past, nodes = text[:prefix_len], text[prefix_len:]
+    assert torch.equal(grown(past, nodes, parents, sizes), attend(past, nodes, parents))
+
+
 @every_shape
 @every_kernel
 @settings(max_examples=15)
@@ -295,3 +333,12 @@ def test_padding_fills_row_blocks_and_sees_something(prefix_len, parents):
         lay_out_rows(PAGES_X, prefix_len, parents).positions_R
     )
     assert not layout.unseen_R1T.all(-1).any()
+
+
+@given(prefix_len=st.integers(0, 180), parents=parent_lists(max_nodes=40), first=st.integers(0, 39))
+def test_branches_lie_where_they_would_in_the_whole_tree(prefix_len, parents, first):
+    first %= len(parents)
+    branches = lay_out_branches(PAGES_X, prefix_len, tree.paths(parents)[first:])
+    whole = lay_out_rows(PAGES_X, prefix_len, parents)
+    assert torch.equal(branches.positions_R, whole.positions_R[first:])
+    assert torch.equal(branches.pool_slots_R, whole.pool_slots_R[first:])

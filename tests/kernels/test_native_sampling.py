@@ -15,6 +15,7 @@ from kernels import native
 from kernels.noise import gumbel_of_vocabulary, philox, seeds_of_rows
 from kernels.sampling import (
     Filters,
+    agreement_candidates,
     agreement_tokens,
     filtered_logits,
     log_normalizer,
@@ -190,12 +191,38 @@ def test_all_that_ties_with_the_last_one_kept_may_win():
     assert torch.equal(tokens_N, (noise_NV + logits_NV).argmax(-1))
 
 
+@every_filter
+@every_vocab
+def test_the_first_candidate_is_the_token_that_is_chosen(filters, vocab):
+    for case, seed in enumerate((0, 2**64 - 1, 2**63 + 12345)):
+        logits_NV = rows_of_all_kinds(vocab, case)
+        args = logits_NV, torch.arange(len(logits_NV)) * 1000 + case, seed, filters
+        ids_NC, _ = agreement_candidates(*args, 4)
+        assert torch.equal(ids_NC[:, 0], agreement_tokens(*args))
+
+
+@pytest.mark.parametrize("filters", [Filters(0.0), Filters(1.0), Filters(0.7, top_k=20)], ids=str)
+def test_candidates_are_the_references_but_for_the_last_places(filters):
+    """Of rows in which none of the likely tokens tie."""
+    logits_NV = rows_of_all_kinds(1000, 6)[[0, 2, 3]]
+    args = logits_NV, torch.arange(3), 5, filters, 6
+    (ids_NC, scores_NC), expected = (
+        agreement_candidates(*args),
+        by_reference(agreement_candidates, *args),
+    )
+    assert torch.equal(ids_NC, expected[0])
+    torch.testing.assert_close(scores_NC, expected[1], rtol=1e-5, atol=1e-5)
+
+
 def results(logits_NV, positions_N, seed, filters):
     """Return all that is said about some rows."""
+    candidates = agreement_candidates(
+        logits_NV, positions_N, seed, filters, min(5, logits_NV.shape[1])
+    )
     tokens_N = agreement_tokens(logits_NV, positions_N, seed, filters)
     logprobs_N = token_logprobs(logits_NV, tokens_N)
     top = top_logprobs(logits_NV, min(5, logits_NV.shape[1]))
-    return tokens_N, logprobs_N, log_normalizer(logits_NV), *top
+    return tokens_N, logprobs_N, log_normalizer(logits_NV), *top, *candidates
 
 
 def assert_rows_are_independent(logits_NV, seed, filters, slices):

@@ -5,6 +5,7 @@ Legend: N nodes, V vocabulary.
 
 import math
 from bisect import bisect_left
+from dataclasses import replace
 from itertools import accumulate, product
 
 import pytest
@@ -17,6 +18,8 @@ from kernels.noise import seeds_of_rows
 from kernels.sampling import (
     Filters,
     Penalties,
+    agreement_candidates,
+    agreement_scores,
     agreement_tokens,
     filtered_logits,
     log_normalizer,
@@ -159,11 +162,52 @@ def test_rows_of_many_seeds_draw_each_with_its_own(filters, own):
     assert torch.equal(together, torch.cat([agreement_tokens(*row, filters) for row in rows]))
 
 
+@every_filter
+@settings(max_examples=15)
+@given(case=st.integers(0, 2**32), seed=seeds, vocab=st.sampled_from([1, 5, 127, 128, 333, 3000]))
+def test_the_first_candidate_is_the_token_that_is_chosen(filters, case, seed, vocab):
+    logits_NV, positions_N = peaked_and_flat(vocab, seed=case), torch.arange(5) + case
+    for temperature in (filters.temperature, 0.0):
+        args = logits_NV, positions_N, seed, replace(filters, temperature=temperature)
+        ids_NC, _ = agreement_candidates(*args, 4)
+        assert ids_NC.shape == (5, min(4, vocab))
+        assert torch.equal(ids_NC[:, 0], agreement_tokens(*args))
+
+
+@every_filter
+@pytest.mark.parametrize(("vocab", "count"), [(1, 1), (50, 8), (333, 63), (3000, 5)])
+def test_candidates_are_the_largest_of_log_softmax(filters, vocab, count):
+    """Where fewer are kept, the others have no probability."""
+    args = peaked_and_flat(vocab, seed=9), torch.arange(5), 3, filters
+    expected_NV = torch.log_softmax(agreement_scores(*args), dim=-1)
+    ids_NC, scores_NC = agreement_candidates(*args, count)
+    torch.testing.assert_close(scores_NC, expected_NV.topk(count).values, rtol=1e-6, atol=3e-6)
+    torch.testing.assert_close(scores_NC, expected_NV.gather(-1, ids_NC), rtol=1e-6, atol=3e-6)
+    assert (scores_NC <= 0).all()
+    assert all(len(set(ids)) == count for ids in ids_NC.tolist())
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=700),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_of_equal_candidates_the_smaller_tokens_come_first(steps, count, masked):
+    """Also where the last of them ties with some that are left out."""
+    logits_1V = torch.tensor([steps]).float()
+    if masked:
+        logits_1V[logits_1V == 0] = -torch.inf
+    ids_1C, _ = agreement_candidates(logits_1V, torch.arange(1), 0, Filters(0.0), count)
+    ranked = sorted(range(len(steps)), key=lambda token: -steps[token])
+    assert ids_1C.tolist() == [ranked[:count]]
+
+
 def assert_rows_are_independent(logits_NV, seed, filters):
     """Every row gives the same bits alone and in every company of its neighbours."""
     positions_N = torch.arange(len(logits_NV)) + 17
     tokens_N = agreement_tokens(logits_NV, positions_N, seed, filters)
     kept_NV, logprobs_N = filtered_logits(logits_NV, filters), token_logprobs(logits_NV, tokens_N)
+    candidates = agreement_candidates(logits_NV, positions_N, seed, filters, 5)
     for start, end in product(range(len(logits_NV)), range(1, len(logits_NV) + 1)):
         if rows := range(len(logits_NV))[start:end]:
             part, cut = logits_NV[start:end], slice(rows[0], rows[-1] + 1)
@@ -171,6 +215,8 @@ def assert_rows_are_independent(logits_NV, seed, filters):
             assert torch.equal(token_logprobs(part, tokens_N[cut]), logprobs_N[cut])
             chosen = agreement_tokens(part, positions_N[cut], seed, filters)
             assert torch.equal(chosen, tokens_N[cut])
+            some = agreement_candidates(part, positions_N[cut], seed, filters, 5)
+            assert all(torch.equal(a, b[cut]) for a, b in zip(some, candidates, strict=True))
 
 
 @every_filter
