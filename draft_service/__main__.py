@@ -8,6 +8,8 @@ import structlog
 import torch
 
 from draft_service.config import DraftConfig
+from draft_service.draft_loop import DraftLoop
+from draft_service.load import Load
 from draft_service.registry import DrafterSpec, Registry
 from draft_service.server import DraftServicer
 from draft_service.upstream import Target
@@ -26,14 +28,19 @@ async def main() -> None:
     kernels = select(config.kernels, config.threads)
     if kernels.shortcoming:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
-    registry = Registry([DrafterSpec.parse(text) for text in config.drafter])
+    specs = [DrafterSpec.parse(text) for text in config.drafter]
+    registry = Registry(specs, config.kv_tokens)
     target = Target(serving.open_channel(config.target), config.target)
     server = serving.new_server()
-    servicer = DraftServicer(registry, target, config.max_sessions)
+    drafts = DraftLoop(Load(registry))
+    servicer = DraftServicer(registry, target, drafts, config.max_sessions)
     draft_pb2_grpc.add_DraftServiceServicer_to_server(servicer, server)
     attaching = asyncio.create_task(target.attach(registry, config.target_model))
-    await serving.serve(server, config.listen, "draft")
-    attaching.cancel()
+    try:
+        await serving.serve(server, config.listen, "draft")
+    finally:
+        attaching.cancel()
+        drafts.stop()
 
 
 if __name__ == "__main__":

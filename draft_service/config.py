@@ -32,5 +32,8 @@ class DraftConfig(BaseSettings):
     )
     kernels: str = Field("auto", description="auto (native where it can run), native or reference")
     threads: int = Field(1, ge=1, le=256, description="threads for matrix products")
+    kv_tokens: int = Field(
+        65536, ge=1, description="tokens of all sessions together that a drafter's KV cache holds"
+    )
     max_sessions: int = Field(64, ge=1, description="sessions followed at once")
     log_level: str = Field("info", description="debug, info, warning or error")

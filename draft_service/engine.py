@@ -1,85 +1,114 @@
-"""One draft: rows with real taps over guessed ones, then a tree by the standing plan.
+"""One batch: rows with real taps over guessed ones, then a tree for each session that wants one.
 
-It blocks; the server runs it in a thread of its own.
-
-Legend: T rows, X tapped width (layers * hidden).
+It blocks. A session that fails is left out, and the others do not feel it.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import torch
-
-from draft_service.drafters import Draft, Drafter, Follower
-from draft_service.session import DraftSession
-from protos import speculation_pb2 as pb
-from protos import tensors
+from draft_service.drafters import Drafter, Rows, Wanted
+from draft_service.following import Following
+from draft_service.kv_pool import KvPoolFullError
 from protos.messages import DraftTimings, DraftTree
 
+# Rows of all sessions in a forward: bounds the attention's memory, and how long a prompt that is
+# taken in holds up the sessions beside it.
+ROWS_OF_A_BATCH = 256
 
-@dataclass(eq=False)
-class Following:
-    """A session together with what its drafter keeps of it."""
 
-    session: DraftSession
-    drafter: Drafter
-    follower: Follower
+@dataclass(frozen=True)
+class News:
+    """What a batch came to for one session: a tree, an error that ended it, or neither yet."""
+
+    following: Following
+    frames_done: int
+    tree: DraftTree | None
+    error: Exception | None
 
     @classmethod
-    def begin(cls, session: DraftSession, drafter: Drafter) -> Following:
-        """Start at the row that the attached session expects next."""
-        return cls(session, drafter, drafter.follow(session.next_row))
+    def of(cls, following: Following, tree: DraftTree | None = None) -> News:
+        return cls(following, following.frames_done(), tree, following.failure)
 
 
-def follow(
-    following: Following, frame: pb.TapFrame, arrived_ns: int, draft: bool
-) -> DraftTree | None:
-    """Take in a frame; draft if wanted, planned, and if nothing newer is committed.
+@dataclass(frozen=True)
+class Report:
+    """What a batch came to, and how many rows it had."""
 
-    Raises ValueError for a frame that does not follow the last one or is malformed.
-    """
-    started = time.perf_counter_ns()
-    session = following.session
-    _extend(following, frame)
-    extended = time.perf_counter_ns()
-    if not (draft and session.plan.steps and session.is_newest(frame.committed_len)):
-        return None
-    grown = following.follower.draft(session.tokens, session.plan, session.sampling)
-    timings = DraftTimings(
-        queue_us=(started - arrived_ns) // 1000,
-        extend_us=(extended - started) // 1000,
-        grow_us=(time.perf_counter_ns() - extended) // 1000,
+    news: Sequence[News]
+    extended_rows: int = 0
+    grown_rows: int = 0
+
+
+def run_batch(drafter: Drafter[Any], sessions: Sequence[Following]) -> Report:
+    """Take in a piece of every backlog; draft for those that are up to date."""
+    started_ns = time.perf_counter_ns()
+    rows = _next_rows(sessions)
+    if rows:
+        drafter.extend(rows)
+    extended_ns = time.perf_counter_ns()
+    wanted = _wanted(sessions)
+    drafts = drafter.draft(list(wanted.values())) if wanted else []
+    times = _Times(started_ns, extended_ns, time.perf_counter_ns())
+    trees = {
+        following: following.tree(draft, times.of(following))
+        for following, draft in zip(wanted, drafts, strict=True)
+    }
+    return Report(
+        [News.of(one, trees.get(one)) for one in sessions],
+        extended_rows=sum(len(piece.tokens) for piece in rows),
+        grown_rows=sum(draft.num_rows for draft in drafts),
     )
-    return _with_root(session, grown, timings)
 
 
-def _extend(following: Following, frame: pb.TapFrame) -> None:
-    taps_TX = None
-    if following.drafter.pairing.tap_layers:
-        taps_TX = tensors.from_proto(frame.taps)
-        _check_taps(following.drafter, taps_TX, len(frame.tokens))
-    following.session.take(frame.base_len, frame.tokens)
-    following.follower.extend(frame.base_len, frame.tokens, taps_TX)
+class _Times(NamedTuple):
+    """When a batch began, when its rows were taken in, and when its trees were grown."""
 
+    started_ns: int
+    extended_ns: int
+    grown_ns: int
 
-def _check_taps(drafter: Drafter, taps_TX: torch.Tensor, rows: int) -> None:
-    pairing = drafter.pairing
-    shape = [rows, len(pairing.tap_layers) * pairing.hidden_size]
-    dtype = tensors.torch_dtype(pairing.tap_dtype)
-    if (list(taps_TX.shape), taps_TX.dtype) != (shape, dtype):
-        raise ValueError(
-            f"taps of shape {list(taps_TX.shape)} and {taps_TX.dtype}, expected {shape} and {dtype}"
+    def of(self, following: Following) -> DraftTimings:
+        return DraftTimings(
+            queue_us=(self.started_ns - following.arrived_ns) // 1000,
+            extend_us=(self.extended_ns - self.started_ns) // 1000,
+            grow_us=(self.grown_ns - self.extended_ns) // 1000,
         )
 
 
-def _with_root(session: DraftSession, draft: Draft, timings: DraftTimings) -> DraftTree:
-    return DraftTree(
-        session.committed_len,
-        (session.tokens[-1], *draft.tokens),
-        (-1, *draft.parents),
-        (0.0, *draft.logprobs) if draft.logprobs else (),
-        session.drafter_id,
-        timings,
-    )
+def _next_rows(sessions: Sequence[Following]) -> list[Rows[Any]]:
+    behind = [following for following in sessions if following.backlog.num_rows]
+    shares = fair_shares([following.backlog.num_rows for following in behind], ROWS_OF_A_BATCH)
+    pieces = []
+    for following, share in zip(behind, shares, strict=True):
+        try:
+            pieces.append(following.next_rows(share))
+        except KvPoolFullError as error:
+            following.fail(error)
+    return pieces
+
+
+def _wanted(sessions: Sequence[Following]) -> dict[Following, Wanted[Any]]:
+    found = {}
+    for following in sessions:
+        try:
+            if (wanted := following.wanted()) is not None:
+                found[following] = wanted
+        except KvPoolFullError as error:
+            following.fail(error)
+    return found
+
+
+def fair_shares(pending: Sequence[int], budget: int) -> list[int]:
+    """Return how many rows each may take: all of its own, or as many as any other that cannot.
+
+    What those with few rows leave over goes to the others. Everybody may take at least one.
+    """
+    shares = [0] * len(pending)
+    for done, place in enumerate(sorted(range(len(pending)), key=pending.__getitem__)):
+        shares[place] = min(pending[place], max(1, budget // (len(pending) - done)))
+        budget -= shares[place]
+    return shares

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from kernels.kv_pages import KvPages, num_pages_for
@@ -9,6 +11,13 @@ from kernels.kv_pages import KvPages, num_pages_for
 
 class KvPoolFullError(Exception):
     """No page is free now. One may be after other sessions have closed."""
+
+
+class KvUsage(NamedTuple):
+    """How many pages are in use, and how many there are."""
+
+    used: int
+    total: int
 
 
 class KvPool:
@@ -19,8 +28,8 @@ class KvPool:
         self._free = list(reversed(range(kv.num_pages)))
 
     @property
-    def num_free(self) -> int:
-        return len(self._free)
+    def usage(self) -> KvUsage:
+        return KvUsage(self.kv.num_pages - len(self._free), self.kv.num_pages)
 
     def take(self) -> int:
         """Return a page. Raises KvPoolFullError if none is free."""
@@ -35,25 +44,32 @@ class KvPool:
 
 
 class SessionPages:
-    """One session's pages, growing with it. Slot s holds the row at position first_row + s."""
+    """One session's pages, as many as it needs now. Slot s is the row at first_row + s."""
 
     def __init__(self, pool: KvPool, first_row: int) -> None:
         self.first_row = first_row
         self._pool = pool
         self._pages: list[int] = []
+        self._pages_X: torch.Tensor | None = None
 
     @property
-    def kv(self) -> KvPages:
-        return self._pool.kv
+    def pages_X(self) -> torch.Tensor:  # noqa: N802
+        """The pages in the order of their slots."""
+        if self._pages_X is None:
+            device = self._pool.kv.keys_PLCKD.device
+            self._pages_X = torch.tensor(self._pages, dtype=torch.int64, device=device)
+        return self._pages_X
 
-    def reserve(self, num_slots: int) -> torch.Tensor:
-        """Return the pages of so many slots, taking what is missing. Raises KvPoolFullError."""
-        needed = num_pages_for(num_slots)
-        while len(self._pages) < needed:
+    def reserve(self, num_slots: int) -> None:
+        """Take the pages that so many slots still lack. Raises KvPoolFullError."""
+        while len(self._pages) < num_pages_for(num_slots):
             self._pages.append(self._pool.take())
-        return torch.tensor(self._pages[:needed], device=self.kv.keys_PLCKD.device)
+            self._pages_X = None
 
-    def close(self) -> None:
-        """Give all pages back."""
-        self._pool.give_back(self._pages)
-        self._pages = []
+    def keep(self, num_slots: int) -> None:
+        """Give the pages back that so many slots do not need."""
+        kept = num_pages_for(num_slots)
+        if kept < len(self._pages):
+            self._pool.give_back(self._pages[kept:])
+            del self._pages[kept:]
+            self._pages_X = None

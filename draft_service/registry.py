@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from draft_service.drafters import Drafter
-from draft_service.drafters.eagle3 import Eagle3Drafter, TargetSide
+from draft_service.drafters.eagle3 import Eagle3Drafter
 from draft_service.drafters.ngram import NgramDrafter
+from draft_service.drafters.target_side import TargetSide
 from protos.messages import check_id
 from protos.pairing import Pairing, fingerprint
 
@@ -38,7 +40,7 @@ class Registered:
     """A drafter that is ready, or the reason why it is refused."""
 
     spec: DrafterSpec
-    drafter: Drafter | None
+    drafter: Drafter[Any] | None
     refusal: str = ""
 
 
@@ -49,13 +51,15 @@ class DrafterRefusedError(Exception):
 class Registry:
     """Drafters by id. The first one that fits is the default."""
 
-    def __init__(self, specs: Sequence[DrafterSpec]) -> None:
+    def __init__(self, specs: Sequence[DrafterSpec], kv_tokens: int) -> None:
+        """Drafters to load, each with a KV cache for so many tokens if it needs one."""
         if not specs:
             raise ValueError("at least one drafter is needed, got none")
         ids = [spec.drafter_id for spec in specs]
         if twice := {drafter_id for drafter_id in ids if ids.count(drafter_id) > 1}:
             raise ValueError(f"every drafter needs an id of its own, got {sorted(twice)} twice")
         self._specs = tuple(specs)
+        self._kv_tokens = kv_tokens
         self._registered: Mapping[str, Registered] = {}
 
     @property
@@ -69,28 +73,34 @@ class Registry:
 
     def load(self, target: TargetSide, pairing: Pairing) -> None:
         """Load every drafter for a target; one that does not fit is refused, not fatal."""
-        loaded = [_load(spec, target, pairing) for spec in self._specs]
+        loaded = [self._load(spec, target, pairing) for spec in self._specs]
         self._registered = {entry.spec.drafter_id: entry for entry in loaded}
 
-    def get(self, drafter_id: str) -> Drafter:
+    def get(self, drafter_id: str) -> Drafter[Any]:
         """Return a drafter, the default for "". Raises KeyError or DrafterRefusedError."""
         entry = self._registered[drafter_id or self.default_id]
         if entry.drafter is None:
             raise DrafterRefusedError(entry.refusal)
         return entry.drafter
 
+    def _load(self, spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Registered:
+        try:
+            drafter = self._build(spec, target, pairing)
+            if mismatches := drafter.pairing.mismatches(pairing):
+                raise ValueError("; ".join(mismatches))
+        except (ValueError, OSError) as error:
+            return _refused(spec, str(error))
+        except Exception as error:  # a checkpoint is foreign: it can be wrong in any way
+            return _refused(spec, f"it cannot be loaded: {type(error).__name__}: {error}")
+        log.info("drafter_ready", drafter_id=spec.drafter_id, kind=drafter.kind)
+        return Registered(spec, drafter)
 
-def _load(spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Registered:
-    try:
-        drafter = _build(spec, target, pairing)
-        if mismatches := drafter.pairing.mismatches(pairing):
-            raise ValueError("; ".join(mismatches))
-    except (ValueError, OSError) as error:
-        return _refused(spec, str(error))
-    except Exception as error:  # a checkpoint is foreign: it can be wrong in any way
-        return _refused(spec, f"it cannot be loaded: {type(error).__name__}: {error}")
-    log.info("drafter_ready", drafter_id=spec.drafter_id, kind=drafter.kind)
-    return Registered(spec, drafter)
+    def _build(self, spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Drafter[Any]:
+        if spec.path is None:
+            return NgramDrafter(spec.drafter_id, target.vocab_size, target.max_context_len)
+        if target.model_dir is not None:
+            _check_same_model(target.model_dir, pairing)
+        return Eagle3Drafter.load(spec.drafter_id, spec.path, target, kv_tokens=self._kv_tokens)
 
 
 def _refused(spec: DrafterSpec, reason: str) -> Registered:
@@ -98,14 +108,6 @@ def _refused(spec: DrafterSpec, reason: str) -> Registered:
         reason = f"{spec.path}: {reason}"
     log.error("drafter_refused", drafter_id=spec.drafter_id, reason=reason)
     return Registered(spec, None, reason)
-
-
-def _build(spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Drafter:
-    if spec.path is None:
-        return NgramDrafter(spec.drafter_id, target.vocab_size)
-    if target.model_dir is not None:
-        _check_same_model(target.model_dir, pairing)
-    return Eagle3Drafter.load(spec.drafter_id, spec.path, target)
 
 
 def _check_same_model(model_dir: Path, pairing: Pairing) -> None:

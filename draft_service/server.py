@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 
+from draft_service.draft_loop import DraftLoop
 from draft_service.drafters import Drafter
-from draft_service.engine import Following, follow
+from draft_service.following import Following
+from draft_service.kv_pool import KvPoolFullError
+from draft_service.outbox import Outbox
 from draft_service.registry import DrafterRefusedError, Registered, Registry
 from draft_service.session import DraftSession
 from draft_service.upstream import Target
 from protos import draft_pb2 as pb
-from protos import draft_pb2_grpc, speculation_pb2
+from protos import draft_pb2_grpc
 from protos.messages import DraftTree, Plan, SamplingParams
 from protos.serving import abort_retryable
-
-_MAX_FRAMES = 32
 
 
 class BadRequestError(Exception):
@@ -31,24 +30,26 @@ class BadRequestError(Exception):
 class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
     """DraftService of draft.proto."""
 
-    def __init__(self, registry: Registry, target: Target, max_sessions: int) -> None:
+    def __init__(
+        self, registry: Registry, target: Target, drafts: DraftLoop, max_sessions: int
+    ) -> None:
         self._registry = registry
         self._target = target
+        self._drafts = drafts
+        self._load = drafts.load
         self._max_sessions = max_sessions
-        self._num_sessions = 0
-        self._num_subscriptions = 0
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafter")
 
     async def ListDrafters(  # noqa: N802
         self, request: pb.ListDraftersRequest, context: Any
     ) -> pb.ListDraftersResponse:
         """Say which drafters there are, and which are refused and why."""
         del request, context
-        load = pb.DraftLoad(sessions=self._num_sessions, tap_subscriptions=self._num_subscriptions)
         return pb.ListDraftersResponse(
             drafters=[_drafter_info(entry) for entry in self._registry.all],
             default_drafter_id=self._registry.default_id,
-            load=load,
+            load=pb.DraftLoad(
+                sessions=self._load.sessions, tap_subscriptions=self._load.tap_subscriptions
+            ),
         )
 
     async def Draft(  # noqa: N802
@@ -56,20 +57,20 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
     ) -> AsyncIterator[pb.DraftResponse]:
         """Serve one session from its first message to the end of its stream or of its taps."""
         session, drafter = await self._open(await anext(aiter(requests), None), context)
-        if self._num_sessions >= self._max_sessions:
+        if self._load.sessions >= self._max_sessions:
             await abort_retryable(context, f"all {self._max_sessions} sessions are in use")
-        self._num_sessions += 1
+        self._load.sessions += 1
         try:
             yield pb.DraftResponse(opened=pb.DraftOpened(drafter_id=drafter.drafter_id))
             async with aclosing(self._trees(session, drafter, requests, context)) as trees:
                 async for tree in trees:
                     yield pb.DraftResponse(tree=tree.to_proto())
         finally:
-            self._num_sessions -= 1
+            self._load.sessions -= 1
 
     async def _open(
         self, request: pb.DraftRequest | None, context: Any
-    ) -> tuple[DraftSession, Drafter]:
+    ) -> tuple[DraftSession, Drafter[Any]]:
         try:
             if request is None or request.WhichOneof("message") != "open":
                 raise ValueError("the first message of Draft must be `open`")
@@ -94,61 +95,46 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
     async def _trees(
         self,
         session: DraftSession,
-        drafter: Drafter,
+        drafter: Drafter[Any],
         requests: AsyncIterator[pb.DraftRequest],
         context: Any,
     ) -> AsyncGenerator[DraftTree]:
-        """Yield a tree for every newest frame, until the client or the target ends the session."""
-        frames: asyncio.Queue[tuple[speculation_pb2.TapFrame, int] | Exception | None]
-        # Bounded, so that a slow drafter holds the stream back and the target notices.
-        frames = asyncio.Queue(_MAX_FRAMES)
-        pump = asyncio.create_task(self._pump(session, drafter, frames))
-        plans = asyncio.create_task(_read_plans(session, requests, frames))
-        following: Following | None = None
+        """Yield the newest tree, again and again, until client, target or drafter end it."""
+        outbox = Outbox()
+        reading = [
+            asyncio.create_task(self._read_taps(session, drafter, outbox)),
+            asyncio.create_task(_read_plans(session, requests, outbox)),
+        ]
         try:
-            while (item := await frames.get()) is not None:
-                if isinstance(item, Exception):
-                    await _abort(context, item)
-                else:
-                    following = following or Following.begin(session, drafter)
-                    tree = await self._follow(following, *item, draft=frames.empty())
-                    if tree is not None:
-                        yield tree
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the taps broke: {error}")
+            while (tree := await outbox.get()) is not None:
+                yield tree
+        except Exception as error:
+            await _abort(context, error)
         finally:
-            pump.cancel()
-            plans.cancel()
+            for task in reading:
+                task.cancel()
 
-    async def _pump(
-        self, session: DraftSession, drafter: Drafter, frames: asyncio.Queue[Any]
+    async def _read_taps(
+        self, session: DraftSession, drafter: Drafter[Any], outbox: Outbox
     ) -> None:
-        """Move frames from the target's stream to the queue, with the time they came."""
-        self._num_subscriptions += 1
+        """Hand every frame over to the drafter, until the target closes the session."""
+        following: Following | None = None
+        self._load.tap_subscriptions += 1
         try:
-            async for frame in self._target.taps(session, drafter.pairing):
-                await frames.put((frame, time.perf_counter_ns()))
-            await frames.put(None)
-        except (grpc.aio.AioRpcError, ValueError) as error:
-            await frames.put(error)
+            async with aclosing(self._target.taps(session, drafter.pairing)) as frames:
+                async for frame in frames:
+                    following = following or Following.begin(session, drafter, outbox)
+                    await self._drafts.take(following, frame)
+            outbox.end()
+        except Exception as error:
+            outbox.end(error)
         finally:
-            self._num_subscriptions -= 1
-
-    async def _follow(
-        self,
-        following: Following,
-        frame: speculation_pb2.TapFrame,
-        arrived_ns: int,
-        *,
-        draft: bool,
-    ) -> DraftTree | None:
-        if not following.drafter.blocking:
-            return follow(following, frame, arrived_ns, draft)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, follow, following, frame, arrived_ns, draft)
+            self._load.tap_subscriptions -= 1
+            if following is not None:
+                self._drafts.close(following)
 
 
-def _new_session(request: pb.OpenDraft, drafter: Drafter) -> DraftSession:
+def _new_session(request: pb.OpenDraft, drafter: Drafter[Any]) -> DraftSession:
     vocab_size = drafter.pairing.vocab_size
     for token in request.token_ids:
         if token >= vocab_size:
@@ -163,7 +149,7 @@ def _new_session(request: pb.OpenDraft, drafter: Drafter) -> DraftSession:
 
 
 async def _read_plans(
-    session: DraftSession, requests: AsyncIterator[pb.DraftRequest], frames: asyncio.Queue[Any]
+    session: DraftSession, requests: AsyncIterator[pb.DraftRequest], outbox: Outbox
 ) -> None:
     """Follow changes of the standing plan until the client half-closes or sends nonsense."""
     try:
@@ -171,18 +157,29 @@ async def _read_plans(
             if request.WhichOneof("message") != "plan":
                 raise ValueError("every message of Draft after the first must be `plan`")
             session.plan = Plan.from_proto(request.plan)
-        await frames.put(None)
+        outbox.end()
     except ValueError as error:
-        await frames.put(BadRequestError(str(error)))
+        outbox.end(BadRequestError(str(error)))
 
 
-async def _abort(context: Any, error: Exception) -> None:
-    """End a Draft call because its client or its taps went wrong."""
-    if isinstance(error, BadRequestError):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-    code, reason = None, str(error)
-    if isinstance(error, grpc.aio.AioRpcError):
-        code, reason = error.code(), error.details() or ""
+async def _abort(context: Any, error: Exception) -> NoReturn:
+    """End a Draft call because its client, its taps or its drafter went wrong."""
+    match error:
+        case BadRequestError():
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        case KvPoolFullError():
+            await abort_retryable(context, str(error))
+        case ValueError():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the taps broke: {error}")
+        case grpc.aio.AioRpcError():
+            await _abort_with_the_target(context, error)
+    await context.abort(grpc.StatusCode.INTERNAL, f"the drafter failed: {error}")
+    raise AssertionError("abort raises")
+
+
+async def _abort_with_the_target(context: Any, error: grpc.aio.AioRpcError) -> None:
+    """End a Draft call as the target ended its taps."""
+    code, reason = error.code(), error.details() or ""
     if code is grpc.StatusCode.FAILED_PRECONDITION:
         await context.abort(code, reason)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:

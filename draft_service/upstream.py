@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import grpc
 import structlog
 
-from draft_service.drafters.eagle3 import TargetSide
+from draft_service.drafters.target_side import TargetSide
 from draft_service.registry import Registry
 from draft_service.session import DraftSession
 from protos import speculation_pb2, target_pb2, target_pb2_grpc
@@ -46,7 +46,7 @@ class Target:
 
     async def taps(
         self, session: DraftSession, pairing: Pairing
-    ) -> AsyncIterator[speculation_pb2.TapFrame]:
+    ) -> AsyncGenerator[speculation_pb2.TapFrame]:
         """Attach the session to its taps and yield its frames until the target closes it.
 
         The session is attached before the first frame. Cancels the call however it is left.

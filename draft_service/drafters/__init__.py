@@ -1,7 +1,8 @@
-"""What every drafter is: something that follows a session's tokens and taps, and guesses on.
+"""What every drafter is: something that follows the tokens and taps of sessions, and guesses on.
 
-A drafter is shared by all sessions; what it keeps of one of them is its `Follower`. Guesses change
-the speed, never the text, so a drafter may forget, err or be replaced at any time.
+A drafter serves batches of sessions, none of which feels the others; what it keeps of one of them
+is its follower. Guesses change the speed, never the text, so a drafter may forget, err or be
+replaced at any time.
 
 Legend: T rows, X tapped width (layers * hidden).
 """
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 
+from draft_service.kv_pool import KvUsage
 from protos.messages import Plan, SamplingParams
 from protos.pairing import Pairing
 
@@ -25,33 +27,52 @@ class Draft:
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    num_rows: int = 0
+    """How many rows were run to grow it."""
 
 
 class Follower(Protocol):
     """A drafter's half of one session."""
 
-    def extend(self, base_len: int, tokens: Sequence[int], taps_TX: torch.Tensor | None) -> None:
-        """Take in committed rows: row i pairs the tap at position base_len + i with tokens[i].
-
-        tokens[i] is the committed token at position base_len + i + 1. Rows come in order and
-        without gaps; they replace whatever was guessed there. taps_TX is None exactly for drafters
-        that asked for no tap layers.
-        """
-
-    def draft(self, tokens: Sequence[int], plan: Plan, sampling: SamplingParams) -> Draft:
-        """Guess what follows `tokens`, all the committed ones; the last of them is the root.
-
-        Every row but the root's own has been taken in by `extend`, from the first row on that
-        `Drafter.follow` was told of. If there was none yet, there is nothing to go by: an empty
-        draft.
-        """
+    def reserve(self, num_rows: int) -> None:
+        """Make room for so many rows after those taken in. Raises KvPoolFullError."""
 
     def close(self) -> None:
-        """Free what the session held. Nothing follows."""
+        """Free what the session held. Nothing follows, but perhaps another close."""
 
 
-class Drafter(Protocol):
-    """A drafter: what it is, what it needs of a target, and how it follows a session."""
+F = TypeVar("F", bound=Follower)
+
+
+@dataclass(frozen=True)
+class Rows(Generic[F]):
+    """Committed rows of a session: row i pairs the tap at position base_len + i with tokens[i].
+
+    tokens[i] is the committed token at position base_len + i + 1. taps_TX is None exactly for
+    drafters that asked for no tap layers.
+    """
+
+    follower: F
+    base_len: int
+    tokens: Sequence[int]
+    taps_TX: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Wanted(Generic[F]):
+    """A draft of what follows `tokens`, all the committed ones; the last of them is the root."""
+
+    follower: F
+    tokens: Sequence[int]
+    plan: Plan
+    sampling: SamplingParams
+
+
+class Drafter(Protocol[F]):
+    """A drafter: what it is, what it needs of a target, and how it follows sessions.
+
+    Batches hold a session at most once. One thread at a time calls it, but for `follow`.
+    """
 
     drafter_id: str
     kind: str
@@ -59,9 +80,29 @@ class Drafter(Protocol):
     blocking: bool
     # What must fit the target; no tap layers for a drafter that follows tokens only.
     pairing: Pairing
+    # The longest session that it can follow.
+    max_context_len: int
 
-    def follow(self, first_row: int) -> Follower:
+    @property
+    def kv_usage(self) -> KvUsage:
+        """Return how much of its KV cache is in use."""
+
+    def follow(self, first_row: int) -> F:
         """Begin to follow a session whose first row will be at position `first_row`.
 
         It is 0 unless the drafter joined a session that was already running.
+        """
+
+    def extend(self, batch: Sequence[Rows[F]]) -> None:
+        """Take in committed rows, over whatever was guessed there.
+
+        A session's rows come in order and without gaps. There is room for them.
+        """
+
+    def draft(self, batch: Sequence[Wanted[F]]) -> list[Draft]:
+        """Guess what comes next in each session.
+
+        Every row but the root's own has been taken in by `extend`, from the first row on that
+        `follow` was told of. If there was none yet, there is nothing to go by: an empty draft.
+        There is room for as many rows as `tree_growth.max_rows` says.
         """

@@ -2,36 +2,29 @@
 
 Rows of committed tokens are computed from real taps, rows of guesses from the drafter's own
 feedback. The next `extend` writes real rows over guessed ones; without that a session would lose
-a tenth of its accept length. Guesses are chosen with the target's seed and filters, so that they
-agree with it as often as they can.
+a tenth of its accept length.
 
-Drafts are chains: `plan.top_k` is taken as 1.
-
-Legend: T rows, X tapped width (layers * hidden), V target's vocabulary.
+Legend: R rows of a batch, H hidden, X tapped width (layers * hidden).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
 
-from draft_service.drafters import Draft
+from draft_service.drafters import Draft, Rows, Wanted
 from draft_service.drafters.eagle3_config import Eagle3Config
-from draft_service.drafters.eagle3_model import Eagle3Model, States
+from draft_service.drafters.eagle3_follower import Eagle3Follower
+from draft_service.drafters.eagle3_growth import grow
+from draft_service.drafters.eagle3_model import Eagle3Model
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
 from draft_service.drafters.target_side import TargetSide
-from draft_service.kv_pool import SessionPages
+from draft_service.kv_pool import KvUsage
 from draft_service.weights import open_drafter, read_config
-from kernels.sampling import Filters, agreement_tokens, token_logprobs
-from protos.messages import Plan, SamplingParams
 from protos.pairing import Pairing, tokenizer_digest
-
-__all__ = ["Eagle3Drafter", "Eagle3Follower", "TargetSide"]
-
-# Rows of a prompt computed at once: bounds the attention's memory.
-_PIECE = 512
 
 
 class Eagle3Drafter:
@@ -45,6 +38,7 @@ class Eagle3Drafter:
     ) -> None:
         self.drafter_id = drafter_id
         self.pairing = pairing
+        self.max_context_len = model.max_context_len
         self._model = model
         self._pool = model.new_pool(kv_tokens)
 
@@ -55,21 +49,51 @@ class Eagle3Drafter:
         drafter_dir: Path,
         target: TargetSide,
         tap_layers: Sequence[int] | None = None,
-        kv_tokens: int = 65536,
+        *,
+        kv_tokens: int,
     ) -> Eagle3Drafter:
         """Load a checkpoint directory for a target, with a KV cache for so many tokens.
 
         `tap_layers` (input-of-layer) overrides what the config says about them. Raises ValueError
-        that names what does not fit, in the drafter itself or between it and the target.
+        that names what does not fit, in the drafter itself or between it and the target, and
+        OSError if there is not so much memory.
         """
         config = Eagle3Config.from_json(read_config(drafter_dir), target.num_layers, tap_layers)
         tensors = Eagle3Tensors(config, open_drafter(drafter_dir), target)
         model = Eagle3Model(tensors, target.max_context_len)
         return cls(drafter_id, model, _pairing(config, drafter_dir, target), kv_tokens)
 
+    @property
+    def kv_usage(self) -> KvUsage:
+        """How many KV pages are in use, and how many there are."""
+        return self._pool.usage
+
     def follow(self, first_row: int) -> Eagle3Follower:
         """Begin to follow a session whose first row will be at position `first_row`."""
-        return Eagle3Follower(self._model, SessionPages(self._pool, first_row))
+        return Eagle3Follower(self._pool, first_row)
+
+    @torch.inference_mode()
+    def extend(self, batch: Sequence[Rows[Eagle3Follower]]) -> None:
+        """Take in committed rows, over whatever was guessed there. See `Drafter.extend`."""
+        assert all(rows.base_len == rows.follower.next_row for rows in batch), "rows are in order"
+        tokens = [token for rows in batch for token in rows.tokens]
+        taps_RX = torch.cat([rows.taps_TX for rows in batch if rows.taps_TX is not None])
+        layouts = [rows.follower.chain(len(rows.tokens)) for rows in batch]
+        h_RH = self._model.fuse(taps_RX)
+        h_RH = self._model.forward(tokens, h_RH, layouts, self._pool.kv)
+        ends = accumulate(len(rows.tokens) for rows in batch)
+        # Copies: they must not keep the other rows alive.
+        last_of_all = h_RH[[end - 1 for end in ends]].split(1)
+        for rows, last_1H in zip(batch, last_of_all, strict=True):
+            rows.follower.take_in(len(rows.tokens), last_1H)
+
+    @torch.inference_mode()
+    def draft(self, batch: Sequence[Wanted[Eagle3Follower]]) -> list[Draft]:
+        """Guess a tree for each session. See `Drafter.draft`."""
+        drafts = grow(self._model, self._pool.kv, batch)
+        for wanted in batch:
+            wanted.follower.forget_guesses()
+        return drafts
 
 
 def _pairing(config: Eagle3Config, drafter_dir: Path, target: TargetSide) -> Pairing:
@@ -86,66 +110,3 @@ def _pairing(config: Eagle3Config, drafter_dir: Path, target: TargetSide) -> Pai
         tap_dtype=target.tap_dtype,
         tokenizer_digest=digest,
     )
-
-
-class Eagle3Follower:
-    """The drafter's half of one session: its pages, and what its last real row came out as."""
-
-    def __init__(self, model: Eagle3Model, pages: SessionPages) -> None:
-        self._model = model
-        self._pages = pages
-        self._next_row = pages.first_row
-        self._last: States | None = None
-
-    @torch.inference_mode()
-    def extend(self, base_len: int, tokens: Sequence[int], taps_TX: torch.Tensor | None) -> None:
-        """Take in committed rows, over whatever was guessed there. See `Follower.extend`."""
-        assert taps_TX is not None
-        assert base_len == self._next_row, (base_len, self._next_row)
-        tokens_T = torch.tensor(tokens, device=self._model.device)
-        for start in range(0, len(tokens), _PIECE):
-            rows = slice(start, start + _PIECE)
-            h_TH = self._model.fuse(taps_TX[rows])
-            states = self._model.forward(tokens_T[rows], h_TH, base_len + start, self._pages)
-            self._last = states.last()
-        self._next_row += len(tokens)
-
-    @torch.inference_mode()
-    def draft(self, tokens: Sequence[int], plan: Plan, sampling: SamplingParams) -> Draft:
-        """Guess a chain of min(plan.steps, plan.draft_tokens - 1) tokens.
-
-        The last real row gives the first of them for nothing; each further one takes a row.
-        """
-        num_drafts = min(plan.steps, plan.draft_tokens - 1)
-        if self._last is None or not num_drafts:
-            return Draft()
-        assert self._next_row == len(tokens) - 1, (self._next_row, len(tokens))
-        chosen: list[torch.Tensor] = []
-        logprobs: list[torch.Tensor] = []
-        states, last_real = self._last, self._next_row - 1
-        for row in range(last_real, last_real + num_drafts):
-            if row > last_real:
-                states = self._model.forward(chosen[-1], states.feedback_RH, row, self._pages)
-            token_1, logprob_1 = self._choose(states, row, sampling)
-            chosen.append(token_1)
-            logprobs.append(logprob_1)
-        drafted, drafted_logprobs = torch.cat(chosen).tolist(), torch.cat(logprobs).tolist()
-        return Draft(tuple(drafted), tuple(range(num_drafts)), tuple(drafted_logprobs))
-
-    def close(self) -> None:
-        """Give the pages back."""
-        self._pages.close()
-
-    def _choose(
-        self, states: States, row: int, sampling: SamplingParams
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the token that the target would put after row's, were it this drafter, [1].
-
-        Row i has read token i + 1, so that is position i + 2. With it comes the drafter's own
-        log-probability, at temperature 1 and before filters, [1].
-        """
-        logits_1V = self._model.logits(states.normed_RH)
-        positions_1 = torch.tensor([row + 2], device=logits_1V.device)
-        filters = Filters(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
-        token_1 = agreement_tokens(logits_1V, positions_1, sampling.seed, filters)
-        return token_1, token_logprobs(logits_1V, token_1)

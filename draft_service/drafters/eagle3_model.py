@@ -16,14 +16,13 @@ vocabulary, P positions, D head size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
-from draft_service.kv_pool import KvPool, SessionPages
-from kernels.attention import RowLayout, lay_out_rows
+from draft_service.kv_pool import KvPool
+from kernels.attention import RowLayout
 from kernels.decoder import Angles, DecoderLayer, DecoderStack, decode_layers
 from kernels.elementwise import rms_norm
 from kernels.kv_pages import KvPages, new_pages, num_pages_for
@@ -34,31 +33,19 @@ from protos.messages import MAX_TREE_NODES
 Norm = Callable[[torch.Tensor], torch.Tensor]
 
 
-@dataclass(frozen=True)
-class States:
-    """What rows come out as: what the head reads, and what the next guess is fed."""
-
-    normed_RH: torch.Tensor
-    feedback_RH: torch.Tensor
-
-    def last(self) -> States:
-        """Return the last row alone, a copy: it must not keep the others alive."""
-        return States(self.normed_RH[-1:].clone(), self.feedback_RH[-1:].clone())
-
-
 class Eagle3Model:
-    """The drafter's weights. Stateless: rows and a session's pages in, states out."""
+    """The drafter's weights. Stateless: rows and pages in, states out."""
 
     def __init__(self, tensors: Eagle3Tensors, max_context_len: int) -> None:
         self.config = config = tensors.config
+        self.max_context_len = max_context_len
         self._embedding_VH = tensors.embedding()
         self._fuse = _Fuse(tensors)
         # Guesses reach past the last committed token.
         length = max_context_len + MAX_TREE_NODES
         cos_PD, sin_PD = config.rope.tables(length, self.dtype)
         self._layer = _MidLayer(tensors, (cos_PD.to(self.device), sin_PD.to(self.device)))
-        self._norm = _norm(tensors, "norm", config.hidden_size, there=config.last_norm)
-        self._head = NormedLinear(DenseLinear(tensors.head()))
+        self._norm_output, self._head = _output(tensors)
         self._target_ids_N = tensors.target_ids()
         tensors.check_all_used()
 
@@ -81,28 +68,39 @@ class Eagle3Model:
         return self._fuse(taps_RX.to(self.device, self.dtype))
 
     def forward(
-        self, tokens_R: torch.Tensor, h_RH: torch.Tensor, position: int, pages: SessionPages
-    ) -> States:
-        """Run consecutive rows, the first of them at `position`, and write them to their pages.
+        self,
+        tokens: Sequence[int],
+        h_RH: torch.Tensor,
+        layouts: Sequence[RowLayout],
+        kv: KvPages,
+    ) -> torch.Tensor:
+        """Run rows of one session after the other, and write them where their layouts say.
 
-        Raises KvPoolFullError if those cannot be had.
+        Returns what the head reads, and what the next guess is fed, [R, H].
         """
+        tokens_R = torch.tensor(tokens, device=self.device)
         x_RH = F.embedding(tokens_R, self._embedding_VH)
-        chain, slot = range(-1, len(tokens_R) - 1), position - pages.first_row
-        pages_X = pages.reserve(slot + len(tokens_R))
-        layout = lay_out_rows(pages_X, slot, chain, pages.first_row)
-        h_RH = self._layer(x_RH, h_RH, [layout], pages.kv)
-        normed_RH = self._norm(h_RH)
-        return States(normed_RH, normed_RH if self.config.norm_output else h_RH)
+        return self._norm_output(self._layer(x_RH, h_RH, layouts, kv))
 
-    def logits(self, normed_RH: torch.Tensor) -> torch.Tensor:
+    def logits(self, h_RH: torch.Tensor) -> torch.Tensor:
         """Return float32 logits over the target's vocabulary, [R, V]; -inf for tokens unknown."""
-        logits_RN = normed_linear(normed_RH, self._head)
+        logits_RN = normed_linear(h_RH, self._head)
         if self._target_ids_N is None:
             return logits_RN
         logits_RV = logits_RN.new_full((len(logits_RN), self.config.vocab_size), -torch.inf)
         logits_RV[:, self._target_ids_N] = logits_RN
         return logits_RV
+
+
+def _output(tensors: Eagle3Tensors) -> tuple[Norm, NormedLinear]:
+    """Return what follows the layer, and the head. The last norm belongs to one or the other."""
+    config = tensors.config
+    linear = DenseLinear(tensors.head())
+    if config.norm_output or not config.last_norm:
+        norm = _norm(tensors, "norm", config.hidden_size, there=config.last_norm)
+        return norm, NormedLinear(linear)
+    norm_H = tensors.take("norm.weight", config.hidden_size)
+    return lambda h_RH: h_RH, NormedLinear(linear, norm_H, config.rms_norm_eps)
 
 
 class _Fuse:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from draft_service.drafters import Draft
-from protos.messages import Plan, SamplingParams
+from draft_service.drafters import Draft, Rows, Wanted
+from draft_service.kv_pool import KvUsage
+from protos.messages import Plan
 from protos.pairing import Pairing
 
 _LENGTHS = (4, 3, 2)
@@ -22,15 +21,24 @@ class NgramDrafter:
 
     kind = "ngram"
     blocking = False
+    kv_usage = KvUsage(0, 0)
 
-    def __init__(self, drafter_id: str, vocab_size: int) -> None:
+    def __init__(self, drafter_id: str, vocab_size: int, max_context_len: int) -> None:
         self.drafter_id = drafter_id
         self.pairing = Pairing(hidden_size=0, vocab_size=vocab_size, tap_layers=())
+        self.max_context_len = max_context_len
 
     def follow(self, first_row: int) -> NgramFollower:
         """Follow a session from anywhere: the tokens are all there is to know."""
         del first_row
         return NgramFollower()
+
+    def extend(self, batch: Sequence[Rows[NgramFollower]]) -> None:
+        """Nothing to do: `draft` is given all tokens."""
+
+    def draft(self, batch: Sequence[Wanted[NgramFollower]]) -> list[Draft]:
+        """Copy on, each session in its own text."""
+        return [wanted.follower.draft(wanted.tokens, wanted.plan) for wanted in batch]
 
 
 class NgramFollower:
@@ -40,12 +48,14 @@ class NgramFollower:
         self._next_position: dict[tuple[int, ...], int] = {}
         self._indexed = 1
 
-    def extend(self, base_len: int, tokens: Sequence[int], taps_TX: torch.Tensor | None) -> None:
-        """Nothing to do: `draft` is given all tokens."""
+    def reserve(self, num_rows: int) -> None:
+        """Nothing is held."""
 
-    def draft(self, tokens: Sequence[int], plan: Plan, sampling: SamplingParams) -> Draft:
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def draft(self, tokens: Sequence[int], plan: Plan) -> Draft:
         """Copy on from the last place where the longest known n-gram at the end occurred."""
-        del sampling
         self._index(tokens)
         start = self._lookup(tokens)
         if start is None:
@@ -56,9 +66,6 @@ class NgramFollower:
             copied.append(copied[start + offset])
         drafted = tuple(copied[len(tokens) :])
         return Draft(drafted, tuple(range(len(drafted))))
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _index(self, tokens: Sequence[int]) -> None:
         """Note what follows each n-gram, but for those at the very end."""

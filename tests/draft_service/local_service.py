@@ -9,6 +9,8 @@ from typing import Any
 
 import grpc
 
+from draft_service.draft_loop import DraftLoop
+from draft_service.load import Load
 from draft_service.registry import DrafterSpec, Registry
 from draft_service.server import DraftServicer
 from draft_service.upstream import Target
@@ -39,10 +41,12 @@ class LocalService:
         self,
         stub: draft_pb2_grpc.DraftServiceStub,
         target: ScriptedTarget,
+        counters: Load,
         target_server: AsyncExitStack,
     ) -> None:
         self.stub = stub
         self.target = target
+        self.counters = counters
         self.kill_target = target_server.aclose
 
     async def load(self) -> tuple[int, int, int]:
@@ -56,6 +60,7 @@ class LocalService:
     async def all_is_free(self) -> None:
         """Wait until nothing is held any more."""
         await eventually(lambda: self.is_loaded(0, 0, 0))
+        await eventually(lambda: self.counters.kv_pages.used == 0)
 
 
 @asynccontextmanager
@@ -65,10 +70,12 @@ async def drafting(
     attach: bool = True,
     max_sessions: int = 8,
     pairing: Pairing = PAIRING,
+    kv_tokens: int = 4096,
 ) -> AsyncIterator[LocalService]:
     """Yield a draft service with these drafters that follows a scripted target."""
     target = ScriptedTarget(script, pairing)
-    registry = Registry([DrafterSpec.parse(text) for text in drafters or ("ngram",)])
+    specs = [DrafterSpec.parse(text) for text in drafters or ("ngram",)]
+    registry = Registry(specs, kv_tokens)
     async with AsyncExitStack() as stack:
         target_server = await stack.enter_async_context(AsyncExitStack())
         target_address = await target_server.enter_async_context(target.serving())
@@ -76,14 +83,17 @@ async def drafting(
         upstream = Target(channel, target_address)
         if attach:
             await upstream.attach(registry, None)
-        servicer = DraftServicer(registry, upstream, max_sessions)
+        drafts = DraftLoop(Load(registry))
+        stack.callback(drafts.stop)
+        servicer = DraftServicer(registry, upstream, drafts, max_sessions)
 
         def add(server: Any) -> None:
             draft_pb2_grpc.add_DraftServiceServicer_to_server(servicer, server)
 
         address = await stack.enter_async_context(listening(add))
         client = await stack.enter_async_context(serving.open_channel(address))
-        yield LocalService(draft_pb2_grpc.DraftServiceStub(client), target, target_server)
+        stub = draft_pb2_grpc.DraftServiceStub(client)
+        yield LocalService(stub, target, drafts.load, target_server)
 
 
 def opening(**fields: Any) -> pb.DraftRequest:

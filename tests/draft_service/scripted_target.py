@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from protos import speculation_pb2, target_pb2_grpc
+import torch
+
+from protos import speculation_pb2, target_pb2_grpc, tensors
 from protos import target_pb2 as pb
 from protos.pairing import Pairing
 from tests.loopback import listening
@@ -30,6 +32,13 @@ def frame(base_len: int, tokens: Sequence[int], **rest: Any) -> pb.StreamTapsRes
     return pb.StreamTapsResponse(frame=tap_frame)
 
 
+def tapped(base_len: int, tokens: Sequence[int]) -> pb.StreamTapsResponse:
+    """Return a frame with taps."""
+    width = len(PAIRING.tap_layers) * PAIRING.hidden_size
+    taps = torch.ones(len(tokens), width, dtype=tensors.torch_dtype(PAIRING.tap_dtype))
+    return frame(base_len, tokens, taps=tensors.to_proto(taps))
+
+
 class ScriptedTarget(target_pb2_grpc.TargetServiceServicer):
     """Answers every StreamTaps by the script."""
 
@@ -45,7 +54,7 @@ class ScriptedTarget(target_pb2_grpc.TargetServiceServicer):
             model_name="scripted",
             pairing=self._pairing.to_proto(),
             num_layers=8,
-            max_context_len=64,
+            max_context_len=512,
         )
 
     async def StreamTaps(  # noqa: N802

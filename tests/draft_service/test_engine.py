@@ -1,160 +1,118 @@
-"""A frame is taken in whole or refused, and a draft is made of the newest one only."""
+"""A batch: what each session gets of it, and that those that fail are left out."""
 
-import time
+from itertools import pairwise
 
 import pytest
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from draft_service.drafters import Draft
-from draft_service.drafters.ngram import NgramDrafter
-from draft_service.engine import Following, follow
-from draft_service.session import DraftSession
-from protos import speculation_pb2 as pb
-from protos import tensors
-from protos.messages import DraftTree, Plan, SamplingParams
-from protos.pairing import Pairing
+from draft_service.engine import ROWS_OF_A_BATCH, fair_shares, run_batch
+from draft_service.kv_pool import KvPoolFullError
+from protos.messages import DraftTree, Plan
+from tests.draft_service.noting_drafter import NotingDrafter, following, frame
 
-HIDDEN = 4
-LAYERS = (2, 5)
-WIDTH = 8
-PROMPT = [7, 8, 9]
-GUESSES = Draft((1, 2, 3), (0, 0, 1), (-0.5, -0.75, -1.0))
+NO_PLAN = Plan(steps=0)
 
 
-class NotingDrafter:
-    """Notes what it is given, and always guesses the same."""
-
-    drafter_id = "noting"
-    kind = "noting"
-    blocking = False
-    pairing = Pairing(HIDDEN, 50, LAYERS)
-
-    def __init__(self, draft=GUESSES):
-        self.given = draft
-        self.first_row = None
-        self.rows, self.asked = [], []
-
-    def follow(self, first_row):
-        self.first_row = first_row
-        return self
-
-    def extend(self, base_len, tokens, taps):
-        self.rows.append((base_len, list(tokens), taps))
-
-    def draft(self, tokens, plan, sampling):
-        self.asked.append((list(tokens), plan, sampling))
-        return self.given
+def ready(drafter, *messages, plan=Plan(steps=3)):  # noqa: B008 - a frozen value
+    followed = following(drafter, plan=plan)
+    for message in messages:
+        followed.arrive(message, 0)
+    return followed
 
 
-def taps_of(rows, width=WIDTH, dtype=torch.bfloat16):
-    return torch.arange(rows * width, dtype=dtype).reshape(rows, width)
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=80), st.integers(1, 600))
+def test_shares_are_fair(pending, budget):
+    """Nobody gets nothing or more than it has, or less than another while it has more left."""
+    shares = fair_shares(pending, budget)
+
+    assert all(1 <= share <= rows for share, rows in zip(shares, pending, strict=True))
+    assert sum(shares) <= max(budget, len(pending))
+    assert sum(shares) >= min(budget, sum(pending)) - len(pending)
+    short = [share for share, rows in zip(shares, pending, strict=True) if share < rows]
+    assert all(share <= least + 1 for least in short for share in shares)
 
 
-def frame(base_len, tokens, committed_len, taps=None):
-    return pb.TapFrame(
-        base_len=base_len,
-        tokens=tokens,
-        committed_len=committed_len,
-        taps=tensors.to_proto(taps_of(len(tokens)) if taps is None else taps),
-    )
+def test_few_rows_are_never_held_up_by_many():
+    assert fair_shares([10_000, 3, 10_000, 1], 256) == [126, 3, 126, 1]
+    assert fair_shares([300, 9000], 256) == [128, 128]
 
 
-def following(drafter, first_row=0, steps=3):
-    session = DraftSession("s", "eagle", list(PROMPT), SamplingParams(seed=3), Plan(steps))
-    session.attach([], first_row)
-    return Following.begin(session, drafter)
-
-
-def take(followed, message, *, draft=True):
-    return follow(followed, message, time.perf_counter_ns(), draft)
-
-
-def test_the_newest_frame_becomes_a_tree_below_its_root():
+def test_all_that_is_ready_makes_one_forward_of_rows_and_one_draft():
     drafter = NotingDrafter()
-    followed = following(drafter)
+    sessions = [ready(drafter, frame(0, [8, 9, token])) for token in range(5)]
 
-    tree = take(followed, frame(0, [8, 9, 4], 4))
+    report = run_batch(drafter, sessions)
 
-    assert tree == DraftTree(
-        4, (4, 1, 2, 3), (-1, 0, 0, 1), (0.0, -0.5, -0.75, -1.0), "eagle", tree.timings
-    )
-    assert min(vars(tree.timings).values()) >= 0
-    assert drafter.asked == [([7, 8, 9, 4], Plan(3), SamplingParams(seed=3))]
+    ((*rows,),) = drafter.extended
+    assert [piece.tokens for piece in rows] == [[8, 9, token] for token in range(5)]
+    ((*wanted,),) = drafter.drafted
+    assert [one.follower for one in wanted] == [session.follower for session in sessions]
+    assert [news.tree.tokens[0] for news in report.news] == [0, 1, 2, 3, 4]
+    assert [news.frames_done for news in report.news] == [1] * 5
+    assert (report.extended_rows, report.grown_rows) == (15, 10)
 
 
-def test_rows_arrive_with_their_taps():
+def test_a_tree_says_how_long_it_took():
     drafter = NotingDrafter()
-    followed = following(drafter, first_row=1)
-    assert drafter.first_row == 1
 
-    take(followed, frame(1, [9, 4], 4))
+    (news,) = run_batch(drafter, [ready(drafter, frame(0, [8, 9]))]).news
 
-    ((base_len, tokens, taps),) = drafter.rows
-    assert (base_len, tokens) == (1, [9, 4])
-    assert torch.equal(taps, taps_of(2))
+    assert isinstance(news.tree, DraftTree)
+    assert min(vars(news.tree.timings).values()) >= 0
 
 
-def test_a_drafter_without_probabilities_sends_none():
-    tree = take(following(NotingDrafter(Draft((1,), (0,)))), frame(0, [8, 9], 3))
-
-    assert tree.logprobs == ()
-
-
-def test_a_drafter_that_knows_nothing_sends_the_root_alone():
-    tree = take(following(NotingDrafter(Draft())), frame(0, [8, 9], 3))
-
-    assert (tree.committed_len, tree.tokens, tree.num_drafts) == (3, (9,), 0)
-
-
-@pytest.mark.parametrize(
-    ("message", "draft", "steps"),
-    [
-        (frame(0, [8], 3), True, 3),
-        (frame(0, [8, 9], 4), True, 3),
-        (frame(0, [8, 9], 3), False, 3),
-        (frame(0, [8, 9], 3), True, 0),
-    ],
-    ids=["more rows follow", "more is committed", "not wanted", "not planned"],
-)
-def test_nothing_is_drafted_in_vain(message, draft, steps):
-    """The rows are taken in all the same: the drafter stays warm."""
+def test_a_long_prompt_takes_its_share_and_is_drafted_for_when_it_is_through():
     drafter = NotingDrafter()
-    followed = following(drafter, steps=steps)
+    prompt = ready(drafter, frame(0, [8] * 600))
+    sizes, trees = [], []
+    while prompt.backlog.num_rows:
+        beside = ready(drafter, frame(0, [8, 9]))
+        report = run_batch(drafter, [prompt, beside])
+        sizes.append([len(piece.tokens) for piece in drafter.extended[-1]])
+        trees.append([news.tree is not None for news in report.news])
 
-    assert take(followed, message, draft=draft) is None
-    assert drafter.asked == []
-    assert len(drafter.rows) == 1
-    assert followed.session.next_row == len(message.tokens)
+    assert sizes == [[ROWS_OF_A_BATCH - 2, 2], [ROWS_OF_A_BATCH - 2, 2], [92, 2]]
+    assert trees == [[False, True], [False, True], [True, True]]
+    bases = [batch[0].base_len for batch in drafter.extended]
+    assert all(b - a == ROWS_OF_A_BATCH - 2 for a, b in pairwise(bases))
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        (frame(1, [9], 3), "begins at row 1, expected 0"),
-        (frame(0, [8, 9], 3, taps_of(1)), r"shape \[1, 8\] .*expected \[2, 8\]"),
-        (frame(0, [8, 9], 3, taps_of(2, width=12)), r"shape \[2, 12\] .*expected \[2, 8\]"),
-        (frame(0, [8], 3, taps_of(1)[0]), r"shape \[8\] .*expected \[1, 8\]"),
-        (pb.TapFrame(tokens=[8], committed_len=3), "unknown tensor dtype 0"),
-        (
-            frame(0, [8, 9], 3, taps_of(2, dtype=torch.float32)),
-            "torch.float32, expected .*torch.bfloat16",
-        ),
-    ],
-)
-def test_a_frame_that_does_not_fit_is_refused_and_changes_nothing(message, reason):
+def test_nothing_to_take_in_or_to_draft_is_not_asked_for():
     drafter = NotingDrafter()
-    followed = following(drafter)
 
-    with pytest.raises(ValueError, match=reason):
-        take(followed, message)
+    run_batch(drafter, [ready(drafter, frame(0, [], 3))])
+    run_batch(drafter, [ready(drafter, frame(0, [8, 9]), plan=NO_PLAN)])
 
-    assert drafter.rows == []
-    assert (followed.session.tokens, followed.session.next_row) == (PROMPT, 0)
+    assert [len(batch) for batch in drafter.extended] == [1]
+    assert drafter.drafted == []
 
 
-def test_a_drafter_that_reads_no_taps_needs_none():
-    followed = following(NgramDrafter("ngram", 50), steps=2)
+@pytest.mark.parametrize("rows", [1000, 3])
+def test_a_session_for_which_there_is_no_room_ends_and_the_others_go_on(rows):
+    """Its own pages are free at once: the one behind it finds them."""
+    drafter = NotingDrafter(num_pages=1)
+    first = ready(drafter, frame(0, [8] * 10), plan=NO_PLAN)
+    greedy = ready(drafter, frame(0, [8] * rows), plan=NO_PLAN)
+    run_batch(drafter, [first])
 
-    tree = take(followed, pb.TapFrame(tokens=[8, 9, 7, 8], committed_len=5))
+    report = run_batch(drafter, [greedy])
+    first.fail(ValueError())
+    after = run_batch(drafter, [ready(drafter, frame(0, [8, 9]))])
 
-    assert tree.tokens == (8, 9, 7)
+    assert isinstance(report.news[0].error, KvPoolFullError)
+    assert greedy.backlog.num_rows == 0
+    assert after.news[0].tree is not None
+
+
+def test_a_session_whose_tree_has_no_room_ends_alone():
+    drafter = NotingDrafter(Draft(), num_pages=2)
+    wide = ready(drafter, frame(0, [8, 9]), plan=Plan(steps=20, top_k=8))
+    narrow = ready(drafter, frame(0, [8, 9]))
+
+    report = run_batch(drafter, [wide, narrow])
+
+    assert [type(news.error) for news in report.news] == [KvPoolFullError, type(None)]
+    assert report.news[1].tree is not None
+    assert drafter.kv_usage.used == 1

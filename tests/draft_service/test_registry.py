@@ -23,7 +23,7 @@ def eagle(tmp_path):
 
 
 def loaded(*texts, side=SIDE, target=TARGET):
-    registry = Registry([DrafterSpec.parse(text) for text in texts])
+    registry = Registry([DrafterSpec.parse(text) for text in texts], kv_tokens=128)
     registry.load(side, target)
     return registry
 
@@ -70,16 +70,16 @@ def test_anything_else_is_refused(text, reason):
 
 def test_a_registry_needs_a_drafter():
     with pytest.raises(ValueError, match="at least one drafter is needed, got none"):
-        Registry([])
+        Registry([], kv_tokens=64)
 
 
 def test_two_drafters_cannot_have_the_same_id():
     with pytest.raises(ValueError, match=r"got \['a'\] twice"):
-        Registry([DrafterSpec.parse(text) for text in ("a=x", "ngram", "a=y")])
+        Registry([DrafterSpec.parse(text) for text in ("a=x", "ngram", "a=y")], kv_tokens=64)
 
 
 def test_nothing_is_there_before_the_target_is():
-    registry = Registry([DrafterSpec.parse("ngram")])
+    registry = Registry([DrafterSpec.parse("ngram")], kv_tokens=64)
 
     assert registry.all == []
     with pytest.raises(KeyError, match="ngram"):

@@ -12,6 +12,7 @@ from protos import draft_pb2 as pb
 from protos import speculation_pb2, tensors
 from protos.messages import Plan, SamplingParams
 from protos.pairing import Pairing
+from tests.draft_service.drafters.followed import Followed
 from tests.draft_service.local_service import (
     PLAN,
     PROMPT,
@@ -19,7 +20,14 @@ from tests.draft_service.local_service import (
     drafting,
     open_session,
 )
-from tests.draft_service.scripted_target import PAIRING, Feed, attached, frame, playing
+from tests.draft_service.scripted_target import (
+    PAIRING,
+    Feed,
+    attached,
+    frame,
+    playing,
+    tapped,
+)
 from tests.loopback import eventually
 from tests.tiny_models import write_tiny_eagle3
 
@@ -40,15 +48,16 @@ async def test_a_tree_is_pushed_for_every_commit():
     assert (second.committed_len, list(second.tokens)) == (8, [4, 1, 2, 3])
 
 
-async def test_taps_reach_a_drafter_as_they_are(tmp_path):
+@pytest.mark.parametrize("plan", [PLAN, speculation_pb2.Plan(steps=3, top_k=2, draft_tokens=9)])
+async def test_taps_reach_a_drafter_as_they_are(tmp_path, plan):
     """Its trees are those that it grows without a socket between."""
     eagle = write_tiny_eagle3(tmp_path, hidden=32, vocab=40, target_layers=8)
     side = TargetSide(num_layers=8, vocab_size=40, hidden_size=32, max_context_len=64)
-    alone = Eagle3Drafter.load("eagle", eagle, side).follow(0)
+    alone = Followed.by(Eagle3Drafter.load("eagle", eagle, side, kv_tokens=128))
     feed, row, trees, expected, tokens = Feed(), 0, [], [], [1]
     feed.put(attached())
     async with drafting(feed, f"eagle={eagle}") as service:
-        call = await open_session(service, token_ids=tokens)
+        call = await open_session(service, token_ids=tokens, plan=plan)
         for new in ([2, 3, 4], [5], [6, 7]):
             taps = torch.randn(len(new), 3 * 32).to(torch.bfloat16)
             feed.put(frame(row, new, taps=tensors.to_proto(taps)))
@@ -56,12 +65,12 @@ async def test_taps_reach_a_drafter_as_they_are(tmp_path):
 
             tokens = [*tokens, *new]
             alone.extend(row, new, taps)
-            draft = alone.draft(tokens, Plan.from_proto(PLAN), SamplingParams())
+            draft = alone.draft(tokens, Plan.from_proto(plan), SamplingParams())
             expected.append(list(draft.tokens))
             row += len(new)
 
     assert trees == expected
-    assert [len(tree) for tree in trees] == [3, 3, 3]
+    assert [len(tree) for tree in trees] == [plan.draft_tokens - 1] * 3
 
 
 async def test_a_drafter_may_join_a_session_that_is_already_running():
@@ -124,6 +133,37 @@ async def test_sessions_do_not_mix():
         assert await service.load() == (2, 2, 2)
 
     assert [list(tree.tokens) for tree in trees] == [[5, 6, 5, 6], [8, 9, 8, 9]]
+
+
+async def test_sessions_that_share_a_drafter_are_all_served(tmp_path):
+    """Each sees its own tokens; what was done for them is counted."""
+    eagle = write_tiny_eagle3(tmp_path, hidden=32, vocab=40, target_layers=8)
+
+    async def script(request, context):
+        yield attached()
+        for row in range(20):
+            yield tapped(row, [int(request.session_id)])
+        await asyncio.Event().wait()
+
+    async with drafting(script, f"eagle={eagle}") as service:
+        calls = [await open_session(service, session_id=str(i), token_ids=[1]) for i in range(6)]
+        roots = [await roots_of(call, 21) for call in calls]
+        counters = service.counters
+
+    assert roots == [{i} for i in range(6)]
+    assert counters.extended_rows == 6 * 20
+    assert counters.grown_rows >= 6 * 2
+    assert counters.batches <= 6 * 20
+    assert counters.kv_pages.total == 64
+
+
+async def roots_of(call, committed_len):
+    """Return the last committed tokens of all trees up to so many tokens."""
+    roots, tree = set(), speculation_pb2.DraftTree()
+    while tree.committed_len < committed_len:
+        tree = (await call.read()).tree
+        roots.add(tree.tokens[0])
+    return roots
 
 
 async def test_drafters_are_listed_with_what_they_need_and_why_they_are_refused(tmp_path):

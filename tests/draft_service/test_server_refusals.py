@@ -6,6 +6,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from draft_service.drafters.eagle3 import Eagle3Drafter
 from protos import draft_pb2 as pb
 from protos import speculation_pb2
 from protos.serving import abort_retryable
@@ -19,7 +20,7 @@ from tests.draft_service.local_service import (
     refusal,
     refused_session,
 )
-from tests.draft_service.scripted_target import PAIRING, Feed, attached, frame
+from tests.draft_service.scripted_target import PAIRING, Feed, attached, frame, tapped
 from tests.loopback import eventually, retry_delay_ms
 from tests.tiny_models import write_tiny_eagle3
 
@@ -193,3 +194,66 @@ async def test_broken_taps_make_the_session_unavailable(broken, reason):
 
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert reason in error.details()
+
+
+class ByName:
+    """A script for every session."""
+
+    def __init__(self, *names):
+        self.feeds = {name: Feed() for name in names}
+
+    async def __call__(self, request, context):
+        yield attached()
+        async for response in self.feeds[request.session_id](request, context):
+            yield response
+
+
+@pytest.mark.parametrize(
+    ("last_frame", "code", "reason"),
+    [
+        (tapped(0, [1] * 200), grpc.StatusCode.RESOURCE_EXHAUSTED, "all 2 KV pages"),
+        (frame(0, [1]), grpc.StatusCode.UNAVAILABLE, "the taps broke: unknown tensor dtype 0"),
+        (tapped(0, [40]), grpc.StatusCode.UNAVAILABLE, r"tokens must be in \[0, 40\), got 40"),
+    ],
+    ids=["no room", "no taps", "no token"],
+)
+async def test_a_session_that_cannot_go_on_ends_alone(tmp_path, last_frame, code, reason):
+    """One beside it is drafted for before and after, and what it held is free for the next."""
+    eagle = write_tiny_eagle3(tmp_path, hidden=32, vocab=40, target_layers=8)
+    target = ByName("a", "b")
+    async with drafting(target, f"eagle={eagle}", kv_tokens=128) as service:
+        calls = [await open_session(service, session_id=name, token_ids=[1]) for name in "ab"]
+        target.feeds["a"].put(tapped(0, [1]))
+        assert len((await calls[0].read()).tree.tokens) == 4
+
+        target.feeds["b"].put(last_frame)
+        error = await refusal(calls[1])
+        target.feeds["a"].put(tapped(1, [1] * 100))
+
+        assert len((await calls[0].read()).tree.tokens) == 4
+        assert service.counters.dropped_for_memory == (code is grpc.StatusCode.RESOURCE_EXHAUSTED)
+        calls[0].cancel()
+        await service.all_is_free()
+
+    assert error.code() is code
+    assert re.search(reason, error.details())
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        assert retry_delay_ms(error) > 0
+
+
+async def test_a_drafter_that_breaks_says_why(monkeypatch, tmp_path):
+    """What else it follows in later batches is served."""
+    eagle = write_tiny_eagle3(tmp_path, hidden=32, vocab=40, target_layers=8)
+    feed = Feed()
+    feed.put(attached(), tapped(0, [1]))
+    async with drafting(feed, f"eagle={eagle}") as service:
+        with monkeypatch.context() as patch:
+            patch.setattr(Eagle3Drafter, "extend", lambda *_: 1 / 0)
+            error = await ended_session(service)
+            await service.all_is_free()
+        feed.put(attached(), tapped(0, [1]))
+        call = await open_session(service, token_ids=[1])
+        assert len((await call.read()).tree.tokens) == 4
+
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "the drafter failed: division by zero"

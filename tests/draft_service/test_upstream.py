@@ -24,7 +24,7 @@ def opened():
 async def test_drafters_are_loaded_when_the_target_comes(tmp_path):
     """It may come later than the draft service."""
     address = f"unix:{tmp_path}/target"
-    registry = Registry([DrafterSpec.parse("ngram")])
+    registry = Registry([DrafterSpec.parse("ngram")], kv_tokens=64)
     async with serving.open_channel(address) as channel:
         attaching = asyncio.create_task(Target(channel, address).attach(registry, None))
         await eventually(lambda: channel.get_state() is not grpc.ChannelConnectivity.IDLE)

@@ -7,9 +7,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from draft_service.drafters.eagle3 import Eagle3Drafter, TargetSide
+from draft_service.drafters.eagle3 import Eagle3Drafter
+from draft_service.drafters.target_side import TargetSide
 from protos import speculation_pb2 as pb
 from protos.messages import Plan, SamplingParams
+from tests.draft_service.drafters.followed import Followed
 from tests.draft_service.drafters.plain_eagle3 import PlainEagle3
 
 HIDDEN, VOCAB, LAYERS, TAP_LAYERS = 32, 97, 12, (2, 6, 9)
@@ -27,6 +29,11 @@ def target_side(**facts) -> TargetSide:
         "tap_dtype": pb.DTYPE_F32,
     }
     return TargetSide(**(usual | facts))
+
+
+def load(path: Path, drafter_id: str = "tiny", **facts) -> Eagle3Drafter:
+    """Load a drafter for a target of which these facts are unusual."""
+    return Eagle3Drafter.load(drafter_id, path, target_side(**facts), kv_tokens=65536)
 
 
 def write_target(path: Path, *, tied: bool = False, prefix: str = "") -> dict[str, torch.Tensor]:
@@ -84,12 +91,12 @@ def play(
     rounds: int = 6,
 ):
     """Yield the draft of every round; the session goes on after it was looked at."""
-    follower, next_row = drafter.follow(first_row), first_row
+    followed, next_row = Followed.by(drafter, first_row), first_row
     for _ in range(rounds):
-        follower.extend(next_row, session.tokens[next_row + 1 :], session.taps()[next_row:])
+        followed.extend(next_row, session.tokens[next_row + 1 :], session.taps()[next_row:])
         next_row = len(session.tokens) - 1
         plan = Plan(steps=session.random.randint(1, 6), draft_tokens=6)
-        draft = follower.draft(session.tokens, plan, sampling)
+        draft = followed.draft(session.tokens, plan, sampling)
         yield draft
         session.commit(list(draft.tokens))
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from draft_service.drafters import Draft
-from draft_service.drafters.eagle3 import Eagle3Drafter
 from protos import speculation_pb2 as pb
 from protos.messages import Plan, SamplingParams
+from tests.draft_service.drafters.followed import Followed
 from tests.draft_service.drafters.plain_eagle3 import PlainEagle3
 from tests.draft_service.drafters.played_session import (
     GREEDY,
@@ -22,8 +22,8 @@ from tests.draft_service.drafters.played_session import (
     VOCAB,
     PlayedSession,
     StalePlain,
+    load,
     play,
-    target_side,
     write_target,
 )
 from tests.tiny_models import write_tiny_eagle3
@@ -71,7 +71,7 @@ def tiny_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tiny(tiny_dir):
-    return Eagle3Drafter.load("tiny", tiny_dir, target_side())
+    return load(tiny_dir)
 
 
 def assert_drafts_agree(drafter, plain, session, sampling, *, first_row=0, rounds=6):
@@ -94,7 +94,7 @@ def test_drafts_are_those_of_the_plain_transcription(tmp_path, switch, sampling)
     config = SWITCHES[switch]
     write_tiny_eagle3(tmp_path, **sizes, seed=3, without=UNUSED.get(switch, []), **config)
     width = config.get("target_hidden_size", HIDDEN)
-    drafter = Eagle3Drafter.load("tiny", tmp_path, target_side(hidden_size=width))
+    drafter = load(tmp_path, hidden_size=width)
     session = PlayedSession(seed=len(switch), hidden=width)
 
     assert_drafts_agree(drafter, PlainEagle3(tmp_path), session, sampling)
@@ -125,7 +125,7 @@ def test_missing_embedding_and_head_are_the_targets(tmp_path, without, draft_voc
         tmp_path / "drafter", **sizes, without=without, draft_vocab_size=draft_vocab_size
     )
     shared = write_target(tmp_path / "target", tied=tied)
-    drafter = Eagle3Drafter.load("tiny", path, target_side(model_dir=tmp_path / "target"))
+    drafter = load(path, model_dir=tmp_path / "target")
 
     assert_drafts_agree(drafter, PlainEagle3(path, shared), PlayedSession(), SAMPLED)
 
@@ -135,7 +135,7 @@ def test_tied_drafter_reads_logits_from_its_own_embedding(tmp_path):
     plain = PlainEagle3(tmp_path)
     plain.w["lm_head.weight"] = plain.w["embed_tokens.weight"]
 
-    drafter = Eagle3Drafter.load("tiny", tmp_path, target_side())
+    drafter = load(tmp_path)
 
     assert_drafts_agree(drafter, plain, PlayedSession(), GREEDY)
 
@@ -191,7 +191,7 @@ def test_neither_the_pieces_of_an_extend_nor_drafts_in_between_leave_a_trace(tin
     """Bit for bit: rows do not feel each other, and real rows cover guessed ones."""
     session = PlayedSession(prompt_len=151)
     tokens, taps, plan = session.tokens, session.taps(), Plan(steps=5)
-    whole, pieces = tiny.follow(0), tiny.follow(0)
+    whole, pieces = Followed.by(tiny), Followed.by(tiny)
     whole.extend(0, tokens[1:], taps)
     edges = [0, *sorted(cuts | drafted), 150]
     for start, stop in pairwise(edges):
@@ -206,7 +206,7 @@ def test_neither_the_pieces_of_an_extend_nor_drafts_in_between_leave_a_trace(tin
 
 
 def test_a_draft_can_be_asked_for_again_under_another_plan(tiny):
-    session, follower = PlayedSession(), tiny.follow(0)
+    session, follower = PlayedSession(), Followed.by(tiny)
     follower.extend(0, session.tokens[1:], session.taps())
 
     long = follower.draft(session.tokens, Plan(steps=6), GREEDY)
@@ -223,11 +223,11 @@ def test_a_draft_can_be_asked_for_again_under_another_plan(tiny):
         (Plan(steps=3), 3),
         (Plan(steps=3, draft_tokens=3), 2),
         (Plan(steps=3, draft_tokens=1), 0),
-        (Plan(steps=63, top_k=4), 63),
+        (Plan(steps=63, draft_tokens=64), 63),
     ],
 )
 def test_a_draft_is_a_chain_that_fits_steps_and_draft_tokens(tiny, plan, num_drafts):
-    session, follower = PlayedSession(), tiny.follow(0)
+    session, follower = PlayedSession(), Followed.by(tiny)
     follower.extend(0, session.tokens[1:], session.taps())
 
     draft = follower.draft(session.tokens, plan, GREEDY)
@@ -237,7 +237,7 @@ def test_a_draft_is_a_chain_that_fits_steps_and_draft_tokens(tiny, plan, num_dra
 
 
 def test_without_a_row_there_is_nothing_to_go_by(tiny):
-    follower = tiny.follow(7)
+    follower = Followed.by(tiny, 7)
 
     assert follower.draft(list(range(8)), Plan(steps=3), GREEDY) == Draft()
 
@@ -245,8 +245,8 @@ def test_without_a_row_there_is_nothing_to_go_by(tiny):
 def test_a_session_may_fill_the_whole_context(tmp_path):
     """Guesses and padding reach past the last position that can be committed."""
     write_tiny_eagle3(tmp_path, **sizes)
-    drafter = Eagle3Drafter.load("tiny", tmp_path, target_side(max_context_len=64))
-    session, follower = PlayedSession(prompt_len=64), drafter.follow(0)
+    drafter = load(tmp_path, max_context_len=64)
+    session, follower = PlayedSession(prompt_len=64), Followed.by(drafter)
     follower.extend(0, session.tokens[1:], session.taps())
 
     assert len(follower.draft(session.tokens, Plan(steps=63), GREEDY).tokens) == 63
@@ -254,7 +254,7 @@ def test_a_session_may_fill_the_whole_context(tmp_path):
 
 def test_drafts_are_tokens_of_the_target_that_the_draft_vocabulary_holds(tmp_path):
     write_tiny_eagle3(tmp_path, **sizes, draft_vocab_size=20)
-    drafter = Eagle3Drafter.load("tiny", tmp_path, target_side())
+    drafter = load(tmp_path)
     known, drafted = set(PlainEagle3(tmp_path).ids), set()
 
     for draft in play(drafter, PlayedSession(), SAMPLED, rounds=12):
@@ -268,11 +268,11 @@ def test_drafts_are_tokens_of_the_target_that_the_draft_vocabulary_holds(tmp_pat
 def test_taps_come_in_any_dtype(tmp_path, dtype):
     """The weights' dtype is computed in; the taps' may be another."""
     write_tiny_eagle3(tmp_path, **sizes, dtype=dtype)
-    drafter = Eagle3Drafter.load("tiny", tmp_path, target_side())
+    drafter = load(tmp_path)
     session = PlayedSession()
     taps, drafts = session.taps().to(torch.bfloat16), []
     for tap_dtype in (torch.bfloat16, torch.float32):
-        follower = drafter.follow(0)
+        follower = Followed.by(drafter)
         follower.extend(0, session.tokens[1:], taps.to(tap_dtype))
         drafts.append(follower.draft(session.tokens, Plan(steps=4), GREEDY))
 
@@ -283,9 +283,8 @@ def test_pairing_states_what_must_fit_the_target(tmp_path):
     """The taps' width and dtype are the target's, the digest that of a tokenizer.json shipped."""
     write_tiny_eagle3(tmp_path, **sizes, target_hidden_size=48)
     (tmp_path / "tokenizer.json").write_text("{}")
-    target = target_side(hidden_size=48, tap_dtype=pb.DTYPE_F16)
 
-    drafter = Eagle3Drafter.load("mine", tmp_path, target)
+    drafter = load(tmp_path, "mine", hidden_size=48, tap_dtype=pb.DTYPE_F16)
 
     assert (drafter.drafter_id, drafter.kind) == ("mine", "eagle3")
     assert drafter.pairing.hidden_size == 48

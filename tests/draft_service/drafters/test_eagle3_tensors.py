@@ -12,6 +12,7 @@ from tests.draft_service.drafters.played_session import (
     HIDDEN,
     LAYERS,
     VOCAB,
+    load,
     target_side,
     write_target,
 )
@@ -23,10 +24,6 @@ sizes = {"hidden": HIDDEN, "vocab": VOCAB, "target_layers": LAYERS}
 @pytest.fixture
 def drafter_dir(tmp_path):
     return write_tiny_eagle3(tmp_path / "drafter", **sizes)
-
-
-def load(path, **facts):
-    return Eagle3Drafter.load("tiny", path, target_side(**facts))
 
 
 def rewrite(path, **tensors):
@@ -172,6 +169,8 @@ def test_a_tokenizer_of_another_target_is_refused(drafter_dir):
 
 
 def test_tap_layers_given_at_load_override_the_config(drafter_dir):
-    drafter = Eagle3Drafter.load("tiny", drafter_dir, target_side(), tap_layers=[1, 5, 12])
+    drafter = Eagle3Drafter.load(
+        "tiny", drafter_dir, target_side(), tap_layers=[1, 5, 12], kv_tokens=64
+    )
 
     assert drafter.pairing.tap_layers == (1, 5, 12)

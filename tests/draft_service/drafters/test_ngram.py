@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from draft_service.drafters import Draft
 from draft_service.drafters.ngram import NgramDrafter, NgramFollower
-from protos.messages import Plan, SamplingParams
+from protos.messages import Plan
 from protos.pairing import Pairing
 
 # Two letters repeat themselves often.
@@ -14,7 +14,7 @@ TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 
 
 def draft(tokens, plan=Plan(steps=5), follower=None):  # noqa: B008 - a frozen value
-    return (follower or NgramFollower()).draft(tokens, plan, SamplingParams())
+    return (follower or NgramFollower()).draft(tokens, plan)
 
 
 def looked_up(tokens, steps):
@@ -74,7 +74,7 @@ def test_a_text_that_repeats_no_two_tokens_is_not_drafted(tokens):
 
 
 def test_it_reads_tokens_only_and_fits_any_target_of_its_vocabulary():
-    drafter = NgramDrafter("ngram", 50)
+    drafter = NgramDrafter("ngram", 50, 64)
 
     assert drafter.pairing.tap_layers == ()
     assert drafter.pairing.mismatches(Pairing(576, 50, (2, 15, 27), 3, "f00d", "cafe")) == []
@@ -82,7 +82,7 @@ def test_it_reads_tokens_only_and_fits_any_target_of_its_vocabulary():
 
 
 def test_sessions_do_not_share_what_they_saw():
-    drafter = NgramDrafter("ngram", 50)
+    drafter = NgramDrafter("ngram", 50, 64)
     one, other = drafter.follow(0), drafter.follow(17)
     draft([1, 2, 3, 1, 2], follower=one)
 

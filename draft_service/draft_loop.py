@@ -1,0 +1,95 @@
+"""Batch after batch, in a thread of their own.
+
+Frames go to the thread straight from where they are read, and what a batch came to is told on the
+event loop at once: one wake-up each way. Drafters that take no time run where a frame is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from draft_service.batches import Batches
+from draft_service.engine import Report
+from draft_service.following import Following
+from draft_service.load import Load
+from protos import speculation_pb2 as pb
+
+
+class DraftLoop:
+    """Takes in the frames of all sessions, and puts their trees in their outboxes.
+
+    Made and called on the event loop.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self._loop = asyncio.get_running_loop()
+        self._instant = Batches()
+        self._blocking = Batches()
+        self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="drafter", daemon=True)
+        self._thread.start()
+
+    async def take(self, following: Following, frame: pb.TapFrame) -> None:
+        """Hand over a session's next frame. Waits while too many before it are not taken in."""
+        arrived_ns = time.perf_counter_ns()
+        await following.in_flight.acquire()
+        if following.drafter.blocking:
+            self._events.put(partial(self._blocking.arrive, following, frame, arrived_ns))
+            return
+        self._instant.arrive(following, frame, arrived_ns)
+        while self._instant.are_waiting:
+            self._tell(self._instant.run_next())
+
+    def close(self, following: Following) -> None:
+        """Let go of a session. What a running batch still uses is freed when that ends."""
+        if following.drafter.blocking:
+            self._events.put(partial(self._blocking.close, following))
+        else:
+            self._instant.close(following)
+
+    def stop(self) -> None:
+        """Wait for the batch that runs, and end the thread.
+
+        A thread that still ran while the interpreter ends would be torn out of native code.
+        """
+        self._events.put(self._stop)
+        self._thread.join()
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._take_events()
+            if self._blocking.are_waiting and not self._stopping:
+                report = self._blocking.run_next()
+                # The loop may be gone before the thread is.
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._tell, report)
+
+    def _take_events(self) -> None:
+        """Take all that was handed over; if there is nothing else to do, wait for it."""
+        if not self._blocking.are_waiting:
+            self._events.get()()
+        with suppress(Empty):
+            while True:
+                self._events.get_nowait()()
+
+    def _tell(self, report: Report) -> None:
+        self.load.count(report)
+        for news in report.news:
+            following = news.following
+            for _ in range(news.frames_done):
+                following.in_flight.release()
+            if news.error is not None:
+                following.outbox.end(news.error)
+            elif news.tree is not None:
+                following.outbox.put(news.tree)
