@@ -10,25 +10,8 @@ from hypothesis import strategies as st
 from protos.messages import Plan, SamplingParams
 from tests.draft_service.drafters.followed import Followed
 from tests.draft_service.drafters.played_session import (
-    HIDDEN,
-    LAYERS,
-    VOCAB,
     PlayedSession,
-    load,
 )
-from tests.kernels.implementations import running
-from tests.tiny_models import write_tiny_eagle3
-
-
-@pytest.fixture(scope="module", params=["reference", "avx512", "amx"])
-def tiny(request, tmp_path_factory):
-    with running(request.param):
-        dtype = torch.float32 if request.param == "reference" else torch.bfloat16
-        path = tmp_path_factory.mktemp("tiny")
-        write_tiny_eagle3(
-            path, hidden=HIDDEN, vocab=VOCAB, target_layers=LAYERS, dtype=dtype, seed=4
-        )
-        yield load(path)
 
 
 @dataclass
@@ -128,31 +111,33 @@ def together(drafter, drawn, data):
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=GUESTS, data=st.data())
-def test_sessions_do_not_feel_each_other(tiny, drawn, data):
+def test_sessions_do_not_feel_each_other(everywhere, drawn, data):
     """Whatever they are, however they are cut, and whichever pages they get."""
-    assert together(tiny, drawn, data) == alone(tiny, drawn)
+    assert together(everywhere, drawn, data) == alone(everywhere, drawn)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_taps_that_are_no_numbers_stay_in_their_session(tiny, bad):
+def test_taps_that_are_no_numbers_stay_in_their_session(everywhere, bad):
     """Also in the pages that another session gets afterwards."""
     plan, sampling = Plan(3, 2, 8), SamplingParams(temperature=0)
     session = PlayedSession(prompt_len=100)
     taps = session.taps()
     drafts = []
     for beside in (taps, torch.full_like(taps, bad)):
-        both = [Followed.by(tiny), Followed.by(tiny)]
-        tiny.extend(
+        both = [Followed.by(everywhere), Followed.by(everywhere)]
+        everywhere.extend(
             [
                 both[0].rows(0, session.tokens[1:], taps),
                 both[1].rows(0, session.tokens[1:], beside),
             ]
         )
-        drafts.append(tiny.draft([one.wanted(session.tokens, plan, sampling) for one in both])[0])
+        drafts.append(
+            everywhere.draft([one.wanted(session.tokens, plan, sampling) for one in both])[0]
+        )
         for one in both:
             one.follower.close()
 
-    after = Followed.by(tiny)
+    after = Followed.by(everywhere)
     after.extend(0, session.tokens[1:], taps)
     drafts.append(after.draft(session.tokens, plan, sampling))
     after.follower.close()

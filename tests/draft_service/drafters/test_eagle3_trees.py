@@ -17,7 +17,6 @@ from tests.draft_service.drafters.played_session import (
     PlayedSession,
     load,
 )
-from tests.kernels.implementations import running
 from tests.tiny_models import write_tiny_eagle3
 
 PLANS = st.builds(Plan, st.integers(1, 6), st.integers(1, 6), st.integers(2, 64))
@@ -32,18 +31,6 @@ SAMPLINGS = st.builds(
 LENGTHS = st.sampled_from([2, 21, 60, 64, 65, 66, 100, 129])
 seeds = st.integers(0, 1000)
 drawn = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
-
-
-@pytest.fixture(scope="module", params=["reference", "avx512", "amx"])
-def tiny(request, tmp_path_factory):
-    """A drafter on every implementation that runs here."""
-    with running(request.param):
-        dtype = torch.float32 if request.param == "reference" else torch.bfloat16
-        path = tmp_path_factory.mktemp("tiny")
-        write_tiny_eagle3(
-            path, hidden=HIDDEN, vocab=VOCAB, target_layers=LAYERS, dtype=dtype, seed=4
-        )
-        yield load(path)
 
 
 def followed(drafter, session):
@@ -74,10 +61,10 @@ def texts_of(draft):
 @drawn
 @given(plan=PLANS, sampling=SAMPLINGS, length=LENGTHS, seed=seeds, data=st.data())
 def test_a_node_has_the_bits_of_its_path_drafted_as_a_chain(
-    tiny, plan, sampling, length, seed, data
+    everywhere, plan, sampling, length, seed, data
 ):
     session = PlayedSession(seed=seed, prompt_len=length)
-    one = followed(tiny, session)
+    one = followed(everywhere, session)
     draft = one.draft(session.tokens, plan, sampling)
     logprob_of = dict(zip(texts_of(draft), draft.logprobs, strict=True))
 
@@ -93,11 +80,11 @@ def test_a_node_has_the_bits_of_its_path_drafted_as_a_chain(
 @drawn
 @given(plan=PLANS, sampling=SAMPLINGS, length=LENGTHS, seed=seeds, data=st.data())
 def test_the_first_child_of_a_node_is_what_the_target_would_choose(
-    tiny, plan, sampling, length, seed, data
+    everywhere, plan, sampling, length, seed, data
 ):
     """Were it this drafter: it is the token with which a chain goes on."""
     session = PlayedSession(seed=seed, prompt_len=length)
-    one = followed(tiny, session)
+    one = followed(everywhere, session)
     first_child = {}
     for text in texts_of(one.draft(session.tokens, plan, sampling)):
         first_child.setdefault(text[:-1], text[-1])
@@ -110,10 +97,10 @@ def test_the_first_child_of_a_node_is_what_the_target_would_choose(
 
 @drawn
 @given(plan=PLANS, sampling=SAMPLINGS, seed=seeds, other=PLANS)
-def test_trees_leave_no_trace(tiny, plan, sampling, seed, other):
+def test_trees_leave_no_trace(everywhere, plan, sampling, seed, other):
     """Neither in the next tree of the same state, nor after more rows are real."""
     session = PlayedSession(seed=seed)
-    one, fresh = followed(tiny, session), Followed.by(tiny)
+    one, fresh = followed(everywhere, session), Followed.by(everywhere)
     draft = one.draft(session.tokens, plan, sampling)
     one.draft(session.tokens, other, sampling)
     assert one.draft(session.tokens, plan, sampling) == draft
@@ -129,9 +116,9 @@ def test_trees_leave_no_trace(tiny, plan, sampling, seed, other):
     fresh.follower.close()
 
 
-def test_without_noise_a_level_holds_the_likeliest_tokens(tiny):
+def test_without_noise_a_level_holds_the_likeliest_tokens(everywhere):
     session = PlayedSession()
-    one = followed(tiny, session)
+    one = followed(everywhere, session)
 
     draft = one.draft(session.tokens, Plan(1, 63, 64), SamplingParams(temperature=0))
 
@@ -141,21 +128,21 @@ def test_without_noise_a_level_holds_the_likeliest_tokens(tiny):
 
 
 @pytest.mark.parametrize("draft_tokens", [2, 5, 16, 64])
-def test_a_tree_has_as_many_nodes_as_are_wanted(tiny, draft_tokens):
+def test_a_tree_has_as_many_nodes_as_are_wanted(everywhere, draft_tokens):
     session = PlayedSession()
 
-    draft = followed(tiny, session).draft(
+    draft = followed(everywhere, session).draft(
         session.tokens, Plan(6, 8, draft_tokens), SamplingParams(temperature=0)
     )
 
     assert len(draft.tokens) == draft_tokens - 1
 
 
-def test_of_filtered_tokens_there_are_no_nodes(tiny):
+def test_of_filtered_tokens_there_are_no_nodes(everywhere):
     """top_k leaves two tokens a position: there are no more children."""
     session = PlayedSession()
 
-    draft = followed(tiny, session).draft(
+    draft = followed(everywhere, session).draft(
         session.tokens, Plan(2, 4, 64), SamplingParams(top_k=2, seed=5)
     )
 
@@ -176,10 +163,10 @@ def test_a_drafter_of_few_tokens_fills_trees_with_those(tmp_path):
     assert len(set(draft.tokens)) == 3
 
 
-def test_pages_of_guesses_are_free_when_the_tree_is_grown(tiny):
+def test_pages_of_guesses_are_free_when_the_tree_is_grown(everywhere):
     session = PlayedSession()
-    used = tiny.kv_usage.used
-    one = followed(tiny, session)
+    used = everywhere.kv_usage.used
+    one = followed(everywhere, session)
     one.draft(session.tokens, Plan(20, 10, 64), SamplingParams(temperature=0))
 
-    assert tiny.kv_usage.used == used + 1
+    assert everywhere.kv_usage.used == used + 1
