@@ -129,6 +129,24 @@ void race(const LogitRows& rows, const Span& span, const Draw& draw, float tempe
   best.offer_to(winners, span.row);
 }
 
+// Writes the scores of a span; no words are drawn where nothing is kept.
+void write_scores(const LogitRows& rows, const Span& span, const Draw& draw, float temperature,
+                  float limit, float* scores) {
+  const __m512 none = _mm512_set1_ps(-kInfinity);
+  for (int token = span.begin; token < span.end; token += kGroup) {
+    const Scaled scaled(rows.row(span.row) + token, span.end - token, temperature, limit);
+    const bool any = (scaled.kept[0] | scaled.kept[1]) != 0;
+    const Group drawn = any ? words_of(draw, span.row, token) : Group{};
+    for (int half = 0; half < 2; ++half) {
+      const int left = span.end - token - 16 * half;
+      const __m512 noise = any ? gumbel_of(uniform_of(drawn.halves[half])) : none;
+      const __m512 sums = _mm512_add_ps(scaled.logits[half], noise);
+      _mm512_mask_storeu_ps(scores + token + 16 * half, left > 0 ? first_lanes(left) : 0,
+                            _mm512_mask_mov_ps(none, scaled.kept[half], sums));
+    }
+  }
+}
+
 // A block's sum of e^(logit - largest).
 struct BlockSum {
   float largest;
@@ -181,6 +199,15 @@ void agreement_tokens(const LogitRows& logits, const Draw& draw, const Filters& 
   Winners winners(logits.rows, tokens);
   each_span(logits, kFewToDraw, [&](const Span& span) {
     race(logits, span, draw, filters.temperature, limits[span.row], winners);
+  });
+}
+
+void agreement_scores(const LogitRows& logits, const Draw& draw, const Filters& filters,
+                      float* scores) {
+  const std::vector<float> limits = limits_of(logits, filters);
+  each_span(logits, kFewToDraw, [&](const Span& span) {
+    write_scores(logits, span, draw, filters.temperature, limits[span.row],
+                 scores + int64_t(span.row) * logits.vocab);
   });
 }
 

@@ -37,6 +37,10 @@ void likeliest_tokens(const LogitRows& logits, int64_t* tokens);
 void agreement_tokens(const LogitRows& logits, const Draw& draw, const Filters& filters,
                       int64_t* tokens);
 
+// scores[row][token] = what agreement_tokens takes the largest of, -infinity outside the filters
+void agreement_scores(const LogitRows& logits, const Draw& draw, const Filters& filters,
+                      float* scores);
+
 // sums[row] = log of the sum of e^logit
 void log_normalizers(const LogitRows& logits, float* sums);
 

@@ -75,6 +75,24 @@ Tensor agreement_tokens_meta(const Tensor& logits_NV, const Tensor&, const Tenso
   return tokens_meta(logits_NV);
 }
 
+Tensor agreement_scores_op(const Tensor& logits_NV, const Tensor& positions_N,
+                           const Tensor& seeds_N, double temperature, int64_t top_k, double top_p,
+                           double min_p) {
+  const Tensor dense_NV = dense_rows(logits_NV);
+  const Tensor dense_N = one_per_row("positions", positions_N, dense_NV.size(0));
+  const Tensor dense_seeds_N = one_per_row("seeds", seeds_N, dense_NV.size(0));
+  const Tensor scores_NV = at::empty(dense_NV.sizes(), dense_NV.options());
+  const Filters filters{float(temperature), log_of(min_p), top_k, top_p};
+  agreement_scores(rows_of(dense_NV), draw_of(dense_seeds_N, dense_N), filters,
+                   scores_NV.mutable_data_ptr<float>());
+  return scores_NV;
+}
+
+Tensor agreement_scores_meta(const Tensor& logits_NV, const Tensor&, const Tensor&, double,
+                             int64_t, double, double) {
+  return at::empty(logits_NV.sizes(), logits_NV.options());
+}
+
 Tensor log_normalizer_op(const Tensor& logits_NV) {
   const Tensor dense_NV = dense_rows(logits_NV);
   const Tensor sums_N1 = at::empty({dense_NV.size(0), 1}, dense_NV.options());
@@ -133,6 +151,8 @@ TORCH_LIBRARY_FRAGMENT(slipstream, m) {
   m.def("likeliest_tokens(Tensor logits) -> Tensor");
   m.def("agreement_tokens(Tensor logits, Tensor positions, Tensor seeds, float temperature, "
         "int top_k, float top_p, float min_p) -> Tensor");
+  m.def("agreement_scores(Tensor logits, Tensor positions, Tensor seeds, float temperature, "
+        "int top_k, float top_p, float min_p) -> Tensor");
   m.def("log_normalizer(Tensor logits) -> Tensor");
   m.def("token_logprobs(Tensor logits, Tensor tokens) -> Tensor");
   m.def("agreement_noise(Tensor positions, Tensor seeds, int vocab_size) "
@@ -142,6 +162,7 @@ TORCH_LIBRARY_FRAGMENT(slipstream, m) {
 TORCH_LIBRARY_IMPL(slipstream, CPU, m) {
   m.impl("likeliest_tokens", likeliest_tokens_op);
   m.impl("agreement_tokens", agreement_tokens_op);
+  m.impl("agreement_scores", agreement_scores_op);
   m.impl("log_normalizer", log_normalizer_op);
   m.impl("token_logprobs", token_logprobs_op);
   m.impl("agreement_noise", agreement_noise_op);
@@ -150,6 +171,7 @@ TORCH_LIBRARY_IMPL(slipstream, CPU, m) {
 TORCH_LIBRARY_IMPL(slipstream, Meta, m) {
   m.impl("likeliest_tokens", tokens_meta);
   m.impl("agreement_tokens", agreement_tokens_meta);
+  m.impl("agreement_scores", agreement_scores_meta);
   m.impl("log_normalizer", log_normalizer_meta);
   m.impl("token_logprobs", token_logprobs_meta);
   m.impl("agreement_noise", agreement_noise_meta);

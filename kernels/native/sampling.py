@@ -14,7 +14,6 @@ from kernels.sampling import (
     Filters,
     agreement_scores,
     agreement_tokens,
-    filtered_logits,
     log_normalizer,
     token_logprobs,
 )
@@ -54,10 +53,10 @@ def _agreement_scores(
 ) -> torch.Tensor:
     if filters.temperature < GREEDY_BELOW:
         return logits_NV
-    _, noise_NV = torch.ops.slipstream.agreement_noise(
-        positions_N, _one_a_row(seed, positions_N), logits_NV.shape[-1]
+    return torch.ops.slipstream.agreement_scores(
+        *(logits_NV, positions_N, _one_a_row(seed, positions_N)),
+        *(filters.temperature, filters.top_k, filters.top_p, filters.min_p),
     )
-    return noise_NV.add_(filtered_logits(logits_NV, filters))
 
 
 def _one_a_row(seed: Seed, positions_N: torch.Tensor) -> torch.Tensor:

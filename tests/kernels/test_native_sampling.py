@@ -16,6 +16,7 @@ from kernels.noise import gumbel_of_vocabulary, philox, seeds_of_rows
 from kernels.sampling import (
     Filters,
     agreement_candidates,
+    agreement_scores,
     agreement_tokens,
     filtered_logits,
     log_normalizer,
@@ -201,6 +202,22 @@ def test_the_first_candidate_is_the_token_that_is_chosen(filters, vocab):
         assert torch.equal(ids_NC[:, 0], agreement_tokens(*args))
 
 
+@every_filter
+@every_vocab
+def test_scores_are_logits_and_noise_of_what_is_kept(filters, vocab):
+    logits_NV, positions_N = rows_of_all_kinds(vocab, 8), torch.arange(7) + 3
+    scores_NV = agreement_scores(logits_NV, positions_N, 5, filters)
+    if filters.temperature == 0:
+        assert torch.equal(scores_NV, logits_NV)
+        return
+    kept_NV = scores_NV > -torch.inf
+    expected_NV = logits_NV / filters.temperature + noise_of(5, positions_N, vocab)[1]
+    assert torch.equal(scores_NV[kept_NV], expected_NV[kept_NV])
+    # Which is the last token within top_p may hang on the last place of a sum.
+    others_NV = kept_NV != (by_reference(filtered_logits, logits_NV, filters) > -torch.inf)
+    assert others_NV.sum(-1).max() <= vocab / 10_000
+
+
 @pytest.mark.parametrize("filters", [Filters(0.0), Filters(1.0), Filters(0.7, top_k=20)], ids=str)
 def test_candidates_are_the_references_but_for_the_last_places(filters):
     """Of rows in which none of the likely tokens tie."""
@@ -341,5 +358,7 @@ def test_shapes_are_known_without_computing():
     assert (tokens_N.shape, tokens_N.dtype) == ((3,), torch.int64)
     assert ops.log_normalizer(logits_NV).shape == (3, 1)
     assert ops.token_logprobs(logits_NV, positions_N).shape == (3,)
+    scores_NV = ops.agreement_scores(logits_NV, positions_N, positions_N, 1.0, 0, 1.0, 0.0)
+    assert scores_NV.shape == (3, 50)
     noise = ops.agreement_noise(positions_N, positions_N, 9)
     assert [part.shape for part in noise] == [(3, 9), (3, 9)]

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from protos.messages import Plan, SamplingParams
 from tests.draft_service.drafters.followed import Followed
-from tests.draft_service.drafters.played_session import (
-    PlayedSession,
-)
+from tests.draft_service.drafters.played_session import PlayedSession
 
 
 @dataclass
