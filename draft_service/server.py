@@ -17,6 +17,7 @@ from draft_service.outbox import Outbox
 from draft_service.registry import DrafterRefusedError, Registered, Registry
 from draft_service.session import DraftSession
 from draft_service.upstream import Target
+from kernels.kv_pages import PAGE_LEN
 from protos import draft_pb2 as pb
 from protos import draft_pb2_grpc
 from protos.messages import DraftTree, Plan, SamplingParams
@@ -47,9 +48,20 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         return pb.ListDraftersResponse(
             drafters=[_drafter_info(entry) for entry in self._registry.all],
             default_drafter_id=self._registry.default_id,
-            load=pb.DraftLoad(
-                sessions=self._load.sessions, tap_subscriptions=self._load.tap_subscriptions
-            ),
+            load=self._load_now(),
+        )
+
+    def _load_now(self) -> pb.DraftLoad:
+        load, pages = self._load, self._load.kv_pages
+        return pb.DraftLoad(
+            sessions=load.sessions,
+            tap_subscriptions=load.tap_subscriptions,
+            kv_tokens_reserved=pages.used * PAGE_LEN,
+            kv_tokens_total=pages.total * PAGE_LEN,
+            batches=load.batches,
+            extended_rows=load.extended_rows,
+            grown_rows=load.grown_rows,
+            dropped_for_memory=load.dropped_for_memory,
         )
 
     async def Draft(  # noqa: N802
