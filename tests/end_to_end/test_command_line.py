@@ -249,3 +249,20 @@ def test_an_unknown_drafter_is_answered_plainly_and_said(tiny_stack):
 
     assert done.returncode == 0
     assert "no drafter 'no'" in " ".join(done.stderr.split())
+
+
+def test_top_shows_both_services_and_ends(tiny_stack):
+    addresses = ("--target", tiny_stack.addresses.target, "--draft", tiny_stack.addresses.draft)
+    done = slipstream("top", "--once", "--interval", "0.1", *addresses)
+    assert done.returncode == 0, done.stderr
+    assert "target: tiny-llama" in done.stdout
+    assert "draft service" in done.stdout
+    assert "does not answer" not in done.stdout
+
+
+def test_top_of_services_that_are_not_there_says_so():
+    nobody = Addresses.free()
+    addresses = ("--target", nobody.target, "--draft", nobody.draft)
+    done = slipstream("top", "--once", "--interval", "0.1", *addresses)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("does not answer") == 2

@@ -1,0 +1,63 @@
+"""A prompt whose beginning is known is answered, and drafted for, as if nobody had asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slipstream.client import Completion, Request
+from slipstream.stack import Addresses, LocalStack, StackConfig
+from tests.end_to_end.losslessness import answers, differing
+from tests.tiny_models import write_tiny_eagle3
+
+PREFIX = [7 + 13 * i % 200 for i in range(200)]
+
+
+@pytest.fixture(scope="module")
+def stack(tiny_target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    drafter = tmp_path_factory.mktemp("drafters") / "eagle3"
+    write_tiny_eagle3(drafter, target_dir=tiny_target, seed=2)
+    config = StackConfig(
+        tiny_target,
+        Addresses.free(),
+        drafters=("ngram", f"eagle={drafter}"),
+        gateway_args=("--draft-deadline-ms", "5000"),
+    )
+    with LocalStack(config) as running:
+        yield running
+
+
+def asked(drafter: str | None, first: int) -> Request:
+    """A prompt of 200 tokens, of which the first decides whether it is known."""
+    return Request(
+        token_ids=[first, *PREFIX],
+        sampling={"temperature": 0.7, "seed": 3},
+        stopping={"max_new_tokens": 24, "ignore_eos": True},
+        speculation={"steps": 3, "top_k": 2, "draft_tokens": 8, "drafter_id": drafter or ""},
+        mode="off" if drafter is None else "fixed",
+    )
+
+
+def facts(completion: Completion) -> dict[str, object]:
+    """What drafts came to, without times."""
+    stats = completion.finish.speculation
+    return {
+        "rounds": stats.rounds,
+        "drafted": stats.drafted,
+        "accepted": list(stats.accepted_by_position),
+        "missed": stats.missed,
+    }
+
+
+@pytest.mark.parametrize(("drafter", "first"), [(None, 1), ("eagle", 2)])
+def test_a_known_beginning_changes_neither_text_nor_drafts(stack, drafter, first):
+    """Its taps are kept with it: the drafter sees the whole context."""
+    cold, warm = (answers(stack.addresses.gateway, [asked(drafter, first)])[0] for _ in range(2))
+
+    assert cold.finish.usage.cached_prompt_tokens == 0
+    assert warm.finish.usage.cached_prompt_tokens == 192
+    assert differing([cold], [warm]) == []
+    assert facts(cold) == facts(warm)
+    assert (facts(cold)["drafted"] == 0) == (drafter is None)
