@@ -40,6 +40,7 @@ class Request:
     speculation: Mapping[str, Any] = field(default_factory=dict)
     mode: str = "auto"
     request_id: str = ""
+    priority: int = 0
 
     def to_proto(self) -> pb.GenerateRequest:
         """Raises ValueError for an unknown mode or not exactly one prompt."""
@@ -55,6 +56,7 @@ class Request:
             sampling=_without_none(self.sampling),
             stopping=_without_none(self.stopping),
             speculation=speculation,
+            priority=self.priority,
         )
 
     def _prompt(self) -> dict[str, Any]:

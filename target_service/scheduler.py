@@ -84,10 +84,6 @@ class Scheduler:
         """Whether somebody is ready who does not take rounds: a prompt, or a session that runs."""
         return any(one.runs_on or not one.num_new_tokens for one in self._ready)
 
-    def session(self, session_id: str) -> Session | None:
-        """Return an open session."""
-        return self._sessions.get(session_id)
-
     def open(self, session: Session) -> None:
         """Take in a session, ready to prefill. Raises QueueFullError; KeyError for a used id."""
         if session.session_id in self._sessions:
