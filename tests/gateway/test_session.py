@@ -122,6 +122,17 @@ async def test_without_speculation_nobody_is_asked_for_drafts():
     assert (stats.drafted, stats.missed, stats.drafter_trouble) == (0, 0, "")
 
 
+async def test_the_target_is_told_what_ends_a_run_and_how_urgent_it_is():
+    stopping = pb.StoppingCriteria(max_new_tokens=5, stop_token_ids=[3, 1], ignore_eos=True)
+    async with gateway(HONEST) as local:
+        await answer(local, stopping=stopping, priority=-2)
+
+    (opened,) = local.target.opened
+    assert sorted(opened.stop_token_ids) == [1, 3]
+    assert opened.priority == -2
+    assert not opened.HasField("run")
+
+
 @pytest.mark.parametrize("nodes", [2, 3])
 async def test_no_more_is_verified_than_the_plan_allows(nodes):
     speculation = pb.Speculation(
