@@ -10,7 +10,7 @@ other bits in a product of 32 or 192.
 
 Legend: R rows, A query heads, C key-value heads, G query heads a key-value head, D head size,
 S slots of a session, T positions of a tail, B row blocks of P = 16 queries, X pages of a session,
-of K = 64 slots each (see `kv_pages`).
+of J = 32 pairs of slots each (see `kv_pages`).
 """
 
 from __future__ import annotations
@@ -133,15 +133,15 @@ def position_blocked_attention(
     The rows' own keys and values must already lie in their slots of the layer. R * G must fill
     whole row blocks, and the session's pages must be finite wherever the layout reaches.
     """
-    keys_CSD, values_CXDK = kv.of_session(layer, layout.pages_X)
+    keys_CSD, values_CXJD2 = kv.of_session(layer, layout.pages_X)
     q_CRGD = (q_RAD.float() * scale).unflatten(1, (len(keys_CSD), -1)).transpose(0, 1)
     attend = _attend_chain if layout.tail_slots_RT is None else _attend_tree
-    out_CRGD = attend(q_CRGD, keys_CSD, values_CXDK, layout)
+    out_CRGD = attend(q_CRGD, keys_CSD, values_CXJD2, layout)
     return out_CRGD.transpose(0, 1).flatten(1, 2).to(q_RAD.dtype)
 
 
 def _attend_chain(
-    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CXDK: torch.Tensor, layout: RowLayout
+    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CXJD2: torch.Tensor, layout: RowLayout
 ) -> torch.Tensor:
     q_CBPD = _packed(q_CRGD)
     scores_CBPS = _products(q_CBPD, _trunk_keys(keys_CSD, q_CBPD, layout).mT)
@@ -150,12 +150,12 @@ def _attend_chain(
     weights_CBPS = torch.exp(scores_CBPS - scores_CBPS.amax(-1, keepdim=True))
     sums_CBP1 = _block_sums(weights_CBPS).cumsum(-1)[..., -1:]
     out_CBPD = torch.zeros_like(q_CBPD)
-    _add_blocks(out_CBPD, weights_CBPS, _trunk_values(values_CXDK, q_CBPD, layout))
+    _add_blocks(out_CBPD, weights_CBPS, _trunk_values(values_CXJD2, q_CBPD, layout))
     return (out_CBPD / sums_CBP1).view(q_CRGD.shape)
 
 
 def _attend_tree(
-    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CXDK: torch.Tensor, layout: RowLayout
+    q_CRGD: torch.Tensor, keys_CSD: torch.Tensor, values_CXJD2: torch.Tensor, layout: RowLayout
 ) -> torch.Tensor:
     assert layout.tail_slots_RT is not None
     shape = q_CRGD.shape
@@ -164,9 +164,9 @@ def _attend_tree(
     tail_sums_CRGX = _unspread(_block_sums(tail_1BPT), shape)
     sums_CRG1 = torch.cat((trunk_sums_CRGX, tail_sums_CRGX), dim=-1).cumsum(-1)[..., -1:]
     out_CBPD = trunk_CBPS.new_zeros(*trunk_CBPS.shape[:3], shape[-1])
-    _add_blocks(out_CBPD, trunk_CBPS, _trunk_values(values_CXDK, out_CBPD, layout))
+    _add_blocks(out_CBPD, trunk_CBPS, _trunk_values(values_CXJD2, out_CBPD, layout))
     out_1BPD = _spread(out_CBPD.view(shape))
-    tail_CRTD = values_of_slots(values_CXDK, layout.tail_slots_RT)
+    tail_CRTD = values_of_slots(values_CXJD2, layout.tail_slots_RT)
     _add_blocks(out_1BPD, tail_1BPT, _tail(tail_CRTD, out_1BPD))
     return _unspread(out_1BPD, shape) / sums_CRG1
 
@@ -210,10 +210,10 @@ def _trunk_keys(keys_CSD: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout)
 
 
 def _trunk_values(
-    values_CXDK: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout
+    values_CXJD2: torch.Tensor, q_CBPD: torch.Tensor, layout: RowLayout
 ) -> torch.Tensor:
-    blocks_CXDK = values_CXDK[:, : layout.trunk_len // PAGE_LEN]
-    return _for_all_blocks(values_of_pages(blocks_CXDK), q_CBPD)
+    blocks_CXJD2 = values_CXJD2[:, : layout.trunk_len // PAGE_LEN]
+    return _for_all_blocks(values_of_pages(blocks_CXJD2), q_CBPD)
 
 
 def _for_all_blocks(trunk_CSD: torch.Tensor, q_CBPD: torch.Tensor) -> torch.Tensor:

@@ -3,10 +3,11 @@
 A slot is a position of a session's text, or a row that may become one. A session knows its pages in
 the order of its text; slot s lies in page s // 64 of them. A page is what attention reduces over at
 a time, so it is whole in memory, and two sessions with the same beginning can share it. Values lie
-transposed within a page: a product over keys reads along them.
+in pairs of slots, element by element side by side: a product over keys takes two at a time, and yet
+a row's values lie on few cache lines.
 
-Legend: P pages, L layers, C key-value heads, K = 64 slots of a page, D head size, B pages of one
-session, S = 64 B slots of it, R rows, T positions of a tail, N slots.
+Legend: P pages, L layers, C key-value heads, K = 64 slots of a page, J = 32 pairs of them, D head
+size, B pages of one session, S = 64 B slots of it, R rows, T positions of a tail, N slots.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ class KvPages(NamedTuple):
     """The keys and values of all layers, page after page."""
 
     keys_PLCKD: torch.Tensor
-    values_PLCDK: torch.Tensor
+    values_PLCJD2: torch.Tensor
 
     @property
     def num_pages(self) -> int:
         return len(self.keys_PLCKD)
 
     def of_session(self, layer: int, pages_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return one layer of a session's keys, [C, S, D], and values, [C, B, D, K]; copies."""
+        """Return one layer of a session's keys, [C, S, D], and values, [C, B, J, D, 2]; copies."""
         keys_CSD = self.keys_PLCKD[pages_B, layer].transpose(0, 1).flatten(1, 2)
-        return keys_CSD, self.values_PLCDK[pages_B, layer].transpose(0, 1)
+        return keys_CSD, self.values_PLCJD2[pages_B, layer].transpose(0, 1)
 
     def write(
         self, layer: int, slots_R: torch.Tensor, k_RCD: torch.Tensor, v_RCD: torch.Tensor
@@ -58,14 +59,15 @@ class KvPages(NamedTuple):
         for part in self:
             part[begun, layer] = 0
         self.keys_PLCKD[pages_R, layer, :, within_R] = k_RCD
-        self.values_PLCDK[pages_R, layer, :, :, within_R] = v_RCD
+        self.values_PLCJD2[pages_R, layer, :, within_R // 2, :, within_R % 2] = v_RCD
 
     def move(self, source_N: torch.Tensor, target_N: torch.Tensor) -> None:
         """Move slots of the pool to others, in all layers. All are read before one is written."""
         source, target = ((slots // PAGE_LEN, slots % PAGE_LEN) for slots in (source_N, target_N))
-        keys_PLCKD, values_PLCDK = self
+        keys_PLCKD, values_PLCJD2 = self
         keys_PLCKD[target[0], :, :, target[1]] = keys_PLCKD[source[0], :, :, source[1]]
-        values_PLCDK[target[0], :, :, :, target[1]] = values_PLCDK[source[0], :, :, :, source[1]]
+        moved_NLCD = values_PLCJD2[source[0], :, :, source[1] // 2, :, source[1] % 2]
+        values_PLCJD2[target[0], :, :, target[1] // 2, :, target[1] % 2] = moved_NLCD
 
 
 def new_pages(
@@ -75,9 +77,8 @@ def new_pages(
     they are written to.
     """
     outer = (num_pages, num_layers, num_heads)
-    return KvPages(
-        new_zeros((*outer, PAGE_LEN, head_dim), like), new_zeros((*outer, head_dim, PAGE_LEN), like)
-    )
+    keys_PLCKD = new_zeros((*outer, PAGE_LEN, head_dim), like)
+    return KvPages(keys_PLCKD, new_zeros((*outer, PAGE_LEN // 2, head_dim, 2), like))
 
 
 def new_zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
@@ -100,11 +101,12 @@ def slots_in_pool(pages_B: torch.Tensor, slots_N: torch.Tensor) -> torch.Tensor:
     return pages_B[slots_N // PAGE_LEN] * PAGE_LEN + slots_N % PAGE_LEN
 
 
-def values_of_pages(values_CBDK: torch.Tensor) -> torch.Tensor:
+def values_of_pages(values_CBJD2: torch.Tensor) -> torch.Tensor:
     """Return values slot after slot, [C, S, D]."""
-    return values_CBDK.transpose(-1, -2).flatten(1, 2)
+    return values_CBJD2.transpose(-1, -2).flatten(1, 3)
 
 
-def values_of_slots(values_CBDK: torch.Tensor, slots_RT: torch.Tensor) -> torch.Tensor:
+def values_of_slots(values_CBJD2: torch.Tensor, slots_RT: torch.Tensor) -> torch.Tensor:
     """Return the values in any slots, [C, R, T, D]."""
-    return values_CBDK[:, slots_RT // PAGE_LEN, :, slots_RT % PAGE_LEN].movedim(2, 0)
+    pages_RT, within_RT = slots_RT // PAGE_LEN, slots_RT % PAGE_LEN
+    return values_CBJD2[:, pages_RT, within_RT // 2, :, within_RT % 2].movedim(2, 0)

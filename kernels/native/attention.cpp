@@ -4,10 +4,12 @@
 #include "attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "cpu.h"
 #include "key_block.h"
+#include "key_pages.h"
 #include "tiles.h"
 #include "vector.h"
 
@@ -18,14 +20,12 @@ void score(const KeyBlock& block, const PairedQueries& queries, Scores& scores) 
                              : avx512::score(block, queries, scores);
 }
 
-void add_values(const KeyBlock& block, const PairedWeights& weights, Outputs& outputs) {
+void add_values(const KeyBlock& block, const Weights& weights, unsigned lanes, Outputs& outputs) {
   current_isa() == Isa::kAmx ? amx::add_values(block, weights, outputs)
-                             : avx512::add_values(block, weights, outputs);
+                             : avx512::add_values(block, weights, lanes, outputs);
 }
 
 namespace {
-
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 // Below every score, and finite: 2^(it - any score) is an exact 0.
 constexpr float kLowest = -1e30f;
@@ -43,12 +43,6 @@ struct alignas(64) Lanes {
   int64_t queries_at[kLanes];  // where each begins, and its output
 };
 
-// A block that is not whole in a page is copied: one of a tree's row, one with a narrow head.
-struct alignas(64) CopiedBlock {
-  uint16_t keys[kBlockKeys][kMaxHeadDim];
-  uint16_t values[kMaxHeadDim][kBlockKeys];
-};
-
 struct ScoredBlock {
   KeyBlock block;
   Scores scores;
@@ -56,8 +50,6 @@ struct ScoredBlock {
 };
 
 int queries_per_key(const AttentionProblem& p) { return p.query_heads / p.cache.heads; }
-
-int padded_head_dim(int head_dim) { return (head_dim + 31) / 32 * 32; }
 
 // Queries as pairs of elements, a lane each.
 void read_queries(const AttentionProblem& p, Lanes& lanes) {
@@ -103,92 +95,74 @@ __mmask16 seers(const Lanes& lanes, int64_t position, __mmask16 among) {
   return __mmask16((low | high << 8) & among);
 }
 
-// Adds a block of keys, the first of them at `position`, to the softmax of the lanes of `among`.
-void add_block(ScoredBlock& scored, int64_t position, __mmask16 among, float scale, Lanes& lanes) {
-  const KeyBlock& block = scored.block;
-  Scores& scores = scored.scores;
-  alignas(64) PairedWeights weights;
-  __mmask16 seen[kBlockKeys];
+// Scales a block's scores to powers of two and says which lanes see each key. Returns the maxima.
+__m512 scale_scores(ScoredBlock& scored, int64_t position, __mmask16 among, float scale,
+                    const Lanes& lanes, __mmask16* seen) {
+  const int length = scored.block.length;
   // Most blocks lie before all rows.
-  const bool all = lanes.nearest >= position + kBlockKeys - 1;
+  const bool all = lanes.nearest >= position + length - 1;
   const __m512 factor = _mm512_set1_ps(scale * kLog2E);
   __m512 maxima = lanes.maxima;
-  for (int key = 0; key < kBlockKeys; ++key) {
+  for (int key = 0; key < length; ++key) {
+    float* const score = scored.scores[key];
     seen[key] = all ? among : seers(lanes, position + key, among);
-    const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(scores[key]), factor);
-    _mm512_storeu_ps(scores[key], scaled);
+    const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(score), factor);
+    _mm512_storeu_ps(score, scaled);
     maxima = _mm512_mask_max_ps(maxima, seen[key], maxima, scaled);
   }
+  return maxima;
+}
+
+// Turns scores into weights, 0 for keys that are not seen. Returns their sums.
+__m512 weigh(const ScoredBlock& scored, const __mmask16* seen, __m512 maxima, Weights& weights) {
   __m512 sums = _mm512_setzero_ps();
-  for (int key = 0; key < kBlockKeys; key += 2) {
-    __m512 shares[2];
-    for (int side = 0; side < 2; ++side) {
-      const __m512 below = _mm512_sub_ps(_mm512_loadu_ps(scores[key + side]), maxima);
-      shares[side] = _mm512_maskz_mov_ps(seen[key + side], exp2(below));
-      sums = _mm512_add_ps(sums, shares[side]);
+  for (int start = 0; start < scored.block.length; start += kHalfKeys) {
+    const int end = std::min(scored.block.length, start + kHalfKeys);
+    __m512i pairs[kLanes] = {};
+    for (int key = start; key < end; key += 2) {
+      __m512 shares[2];
+      for (int side = 0; side < 2; ++side) {
+        const __m512 below = _mm512_sub_ps(_mm512_loadu_ps(scored.scores[key + side]), maxima);
+        shares[side] = _mm512_maskz_mov_ps(seen[key + side], exp2(below));
+        sums = _mm512_add_ps(sums, shares[side]);
+      }
+      pairs[(key - start) / 2] = pairs_of_bf16(shares[0], shares[1]);
     }
-    _mm512_storeu_si512(weights[key / 2], pairs_of_bf16(shares[0], shares[1]));
+    transpose(pairs);
+    auto* const half = weights[start / kHalfKeys];
+    for (int lane = 0; lane < kLanes; ++lane) _mm512_storeu_si512(half[lane], pairs[lane]);
   }
+  return sums;
+}
+
+// Multiplies the outputs of the lanes in `moved` by what they keep.
+void rescale(int head_dim, __m512 kept, unsigned moved, Outputs& outputs) {
+  alignas(64) float factors[kLanes];
+  _mm512_store_ps(factors, kept);
+  for (; moved != 0; moved &= moved - 1) {
+    const int lane = std::countr_zero(moved);
+    const __m512 factor = _mm512_set1_ps(factors[lane]);
+    for (int d = 0; d < head_dim; d += 16) {
+      float* const sums = outputs[d / 16][lane];
+      _mm512_storeu_ps(sums, _mm512_mul_ps(_mm512_loadu_ps(sums), factor));
+    }
+  }
+}
+
+// Adds a block of keys, the first of them at `position`, to the softmax of the lanes of `among`.
+void add_block(ScoredBlock& scored, int64_t position, __mmask16 among, float scale, Lanes& lanes) {
+  __mmask16 seen[kBlockKeys];
+  alignas(64) Weights weights;
+  const __m512 maxima = scale_scores(scored, position, among, scale, lanes, seen);
+  const __m512 sums = weigh(scored, seen, maxima, weights);
   // Lanes without a new maximum keep what they have: 2^0 is an exact 1.
   const __mmask16 moved = _mm512_mask_cmp_ps_mask(among, maxima, lanes.maxima, _CMP_NEQ_OQ);
   const __m512 kept = _mm512_mask_mov_ps(_mm512_set1_ps(1.0f), moved,
                                          exp2(_mm512_sub_ps(lanes.maxima, maxima)));
   lanes.sums = _mm512_fmadd_ps(lanes.sums, kept, sums);
   lanes.maxima = maxima;
-  if (moved != 0) {
-    for (int d = 0; d < block.head_dim; ++d) {
-      _mm512_storeu_ps(lanes.outputs[d], _mm512_mul_ps(_mm512_loadu_ps(lanes.outputs[d]), kept));
-    }
-  }
-  add_values(block, weights, lanes.outputs);
-}
-
-// The keys from a slot on to the end of its page, as they lie there.
-KeyBlock block_in_page(const AttentionProblem& p, int head, int64_t slot) {
-  const KeysAndValues& cache = p.cache;
-  const int64_t block = cache.block(p.visibility.pages[slot / kPageSlots], head);
-  const int64_t within = slot % kPageSlots;
-  return {cache.keys + block + within * cache.head_dim, cache.head_dim,
-          cache.values + block + within, kPageSlots, cache.head_dim};
-}
-
-// Copies the keys in `slots`, at most 64 of them, and zeros for the others.
-KeyBlock copy_block(const AttentionProblem& p, int head, const int64_t* slots, int count,
-                    CopiedBlock& copy) {
-  const KeysAndValues& cache = p.cache;
-  const int head_dim = padded_head_dim(cache.head_dim);
-  std::memset(copy.keys, 0, sizeof copy.keys);
-  std::memset(copy.values, 0, sizeof(uint16_t) * kBlockKeys * head_dim);
-  for (int key = 0; key < count; ++key) {
-    const KeyBlock source = block_in_page(p, head, slots[key]);
-    std::memcpy(copy.keys[key], source.keys, sizeof(uint16_t) * cache.head_dim);
-    for (int d = 0; d < cache.head_dim; ++d) {
-      copy.values[d][key] = source.values[d * kPageSlots];
-    }
-  }
-  return {copy.keys[0], kMaxHeadDim, copy.values[0], kBlockKeys, head_dim};
-}
-
-// Returns the block of a whole page, as it lies there if it can be read there.
-KeyBlock whole_block(const AttentionProblem& p, int head, int64_t slot, CopiedBlock& copy) {
-  if (p.cache.head_dim % 32 == 0) return block_in_page(p, head, slot);
-  int64_t slots[kBlockKeys];
-  for (int key = 0; key < kBlockKeys; ++key) slots[key] = slot + key;
-  return copy_block(p, head, slots, kBlockKeys, copy);
-}
-
-// Calls for a block that will be read soon: the weights read since the last step have pushed keys and
-// values out of the caches.
-void call_for(const AttentionProblem& p, int head, int64_t slot) {
-  if (slot / kPageSlots >= p.visibility.num_pages) return;
-  const KeyBlock block = block_in_page(p, head, slot);
-  const int bytes = kBlockKeys * p.cache.head_dim * int(sizeof(uint16_t));
-  const auto* const keys = reinterpret_cast<const char*>(block.keys);
-  const auto* const values = reinterpret_cast<const char*>(block.values);
-  for (int line = 0; line < bytes; line += 64) {
-    _mm_prefetch(keys + line, _MM_HINT_T0);
-    _mm_prefetch(values + line, _MM_HINT_T0);
-  }
+  rescale(scored.block.head_dim, kept, moved, lanes.outputs);
+  add_values(scored.block, weights, among, lanes.outputs);
 }
 
 // The rows' own paths after the trunk: each row has keys of its own.
@@ -213,8 +187,8 @@ void add_tails(const AttentionProblem& p, int head, ScoredBlock& scored, Lanes& 
 void add_common(const AttentionProblem& p, int head, int64_t end, bool is_first,
                 ScoredBlock (&scored)[2], Lanes& lanes) {
   const auto prepare = [&](int64_t position, ScoredBlock& next) {
-    if (is_first) call_for(p, head, position + kBlockKeys);
-    next.block = whole_block(p, head, position, next.copy);
+    if (is_first) call_for(p, head, position + kBlockKeys, end);
+    next.block = block_at(p, head, position, end, next.copy);
     score(next.block, lanes.queries, next.scores);
   };
   if (end > 0) prepare(0, scored[0]);
@@ -228,17 +202,15 @@ void add_common(const AttentionProblem& p, int head, int64_t end, bool is_first,
 
 void finish(const AttentionProblem& p, const Lanes& lanes) {
   const int head_dim = p.cache.head_dim;
-  const __m512 share = _mm512_div_ps(_mm512_set1_ps(1.0f), lanes.sums);
-  for (int d = 0; d < head_dim; d += 16) {
-    __m512i outputs[16];
-    for (int i = 0; i < 16; ++i) {
-      const __m512 sums = _mm512_loadu_ps(lanes.outputs[d + i]);
-      outputs[i] = _mm512_castps_si512(_mm512_mul_ps(sums, share));
-    }
-    transpose(outputs);
-    for (int lane = 0; lane < lanes.count; ++lane) {
-      float* const out = p.out + lanes.queries_at[lane] + d;
-      _mm512_mask_storeu_epi32(out, first_lanes(head_dim - d), outputs[lane]);
+  alignas(64) float shares[kLanes];
+  _mm512_store_ps(shares, _mm512_div_ps(_mm512_set1_ps(1.0f), lanes.sums));
+  for (int lane = 0; lane < lanes.count; ++lane) {
+    const __m512 share = _mm512_set1_ps(shares[lane]);
+    for (int d = 0; d < head_dim; d += 16) {
+      const __m512 sums = _mm512_loadu_ps(lanes.outputs[d / 16][lane]);
+      // A zero is positive, whatever unseen keys' zeros were added to it.
+      const __m512 out = _mm512_fmadd_ps(sums, share, _mm512_setzero_ps());
+      _mm512_mask_storeu_ps(p.out + lanes.queries_at[lane] + d, first_lanes(head_dim - d), out);
     }
   }
 }

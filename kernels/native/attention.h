@@ -12,9 +12,9 @@ namespace slipstream {
 
 constexpr int kPageSlots = 64;
 
-// One layer's keys [pages][C][64][D] and values [pages][C][D][64], in bf16: within a page of 64 slots
-// values lie transposed, because a product over keys reads along them. Pages begin `page_stride`
-// elements apart: between them lie the other layers.
+// One layer's keys [pages][C][64][D] and values [pages][C][32][D][2], in bf16: within a page of 64
+// slots values lie in pairs of slots, element by element side by side, as products over keys read
+// them. Pages begin `page_stride` elements apart: between them lie the other layers.
 struct KeysAndValues {
   uint16_t* keys;
   uint16_t* values;
@@ -32,7 +32,6 @@ struct KeysAndValues {
 struct Visibility {
   int rows;
   const int64_t* pages;  // where the session's slots lie, 64 of them in each
-  int64_t num_pages;
   const int64_t* positions;
   int64_t prefix_len;
   int64_t trunk_len;

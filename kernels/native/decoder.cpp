@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "key_block.h"
 #include "panels.h"
 #include "rows.h"
 #include "team.h"
@@ -123,7 +122,7 @@ class LayerRun {
   }
 
   void place_heads() {
-    // Head after head: rows of values lie side by side, and two threads must not share their lines.
+    // Head after head: two rows' values lie side by side, and two threads must not share their lines.
     each(l_.query_heads + 2 * cache_.heads, [&](int head) {
       for (int row = 0; row < num_rows(); ++row) place_head(row, head);
     });
@@ -151,10 +150,9 @@ class LayerRun {
   }
 
   void write_value(int row, int head, const float* x) {
-    uint16_t* const values = head_of_page(cache_.values, row, head) + plan_.places[row].within;
-    uint16_t rounded[kMaxHeadDim];
-    to_bf16(x, l_.head_dim, rounded);
-    for (int d = 0; d < l_.head_dim; ++d) values[d * kPageSlots] = rounded[d];
+    const int64_t pair = plan_.places[row].within / 2, side = plan_.places[row].within % 2;
+    uint16_t* const values = head_of_page(cache_.values, row, head);
+    to_side_of_pairs(x, l_.head_dim, int(side), values + pair * 2 * l_.head_dim);
   }
 
   // Whoever writes a page's first slot empties the page: what another session left there is

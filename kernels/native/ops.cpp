@@ -1,7 +1,8 @@
 // The ops as torch sees them: checks, memory for results, and meta kernels for shapes alone.
 //
-// Legend: R rows, N outputs, K inputs, H hidden, L layers, C key-value heads, D head size, P pages of
-// K = 64 slots (of angles: positions), X pages of a session, T positions of a tail, A query heads.
+// Legend: R rows, N outputs, K inputs, H hidden, L layers, C key-value heads, D head size, P pages
+// of K = 64 slots, J = 32 pairs of them (of angles: positions), X pages of a session, T positions of
+// a tail, A query heads.
 #include <torch/library.h>
 
 #include <algorithm>
@@ -21,17 +22,18 @@ struct Placed {
   const OptionalTensor& tail_slots_RT;
 };
 
-Caches caches_of(const Tensor& keys_PLCKD, const Tensor& values_PLCDK) {
+Caches caches_of(const Tensor& keys_PLCKD, const Tensor& values_PLCJD2) {
   const int64_t pages = keys_PLCKD.size(0), depth = keys_PLCKD.size(1), heads = keys_PLCKD.size(2),
                 head_dim = keys_PLCKD.size(-1);
   check_shape("keys", keys_PLCKD, {pages, depth, heads, kPageSlots, head_dim}, at::kBFloat16);
-  check_shape("values", values_PLCDK, {pages, depth, heads, head_dim, kPageSlots}, at::kBFloat16);
+  check_shape("values", values_PLCJD2, {pages, depth, heads, kPageSlots / 2, head_dim, 2},
+              at::kBFloat16);
   const int64_t of_layer = heads * kPageSlots * head_dim;
   Caches caches;
   for (int64_t layer = 0; layer < depth; ++layer) {
     caches.push_back({data<uint16_t>(keys_PLCKD) + layer * of_layer,
-                      data<uint16_t>(values_PLCDK) + layer * of_layer, depth * of_layer, int(heads),
-                      int(head_dim)});
+                      data<uint16_t>(values_PLCJD2) + layer * of_layer, depth * of_layer,
+                      int(heads), int(head_dim)});
   }
   return caches;
 }
@@ -84,7 +86,6 @@ Visibility visibility(const Placed& placed, int64_t num_pages) {
   const OptionalTensor& tails_RT = placed.tail_slots_RT;
   return {int(rows),
           data<int64_t>(placed.pages_X),
-          placed.pages_X.numel(),
           data<int64_t>(placed.positions_R),
           placed.prefix_len,
           placed.trunk_len,
@@ -161,7 +162,7 @@ void check_stack(const DecoderLayer& layer, int64_t depth, const Caches& caches,
 std::tuple<Tensor, Tensor> decode_op(const Tensor& h_RH, const StackPtr& stack,
                                      const OptionalTensor& x_RK, const Tensor& cos_PD,
                                      const Tensor& sin_PD, const Tensor& keys_PLCKD,
-                                     const Tensor& values_PLCDK, at::TensorList pages,
+                                     const Tensor& values_PLCJD2, at::TensorList pages,
                                      at::TensorList positions,
                                      const c10::List<OptionalTensor>& tail_slots,
                                      at::IntArrayRef first_positions, at::IntArrayRef prefix_lens,
@@ -173,7 +174,7 @@ std::tuple<Tensor, Tensor> decode_op(const Tensor& h_RH, const StackPtr& stack,
   check_shape("h", h_RH, {rows, hidden}, at::kBFloat16);
   check_shape("cos", cos_PD, {cos_PD.size(0), first.head_dim}, at::kBFloat16);
   check_shape("sin", sin_PD, cos_PD.sizes(), at::kBFloat16);
-  const Caches caches = caches_of(keys_PLCKD, values_PLCDK);
+  const Caches caches = caches_of(keys_PLCKD, values_PLCJD2);
   check_stack(first, depth, caches, keys_PLCKD);
   const Tensor taps_RX = at::empty({rows, int64_t(tap_layers.size()) * hidden}, h_RH.options());
   const std::vector<Tap> taps = taps_into(taps_RX, tap_layers, depth, hidden);
@@ -199,13 +200,13 @@ std::tuple<Tensor, Tensor> decode_meta(const Tensor& h_RH, const StackPtr&, cons
   return {at::empty_like(h_RH), at::empty({h_RH.size(0), width}, h_RH.options())};
 }
 
-Tensor attend_op(const Tensor& q_RAD, const Tensor& keys_PLCKD, const Tensor& values_PLCDK,
+Tensor attend_op(const Tensor& q_RAD, const Tensor& keys_PLCKD, const Tensor& values_PLCJD2,
                  int64_t layer, const Tensor& pages_X, const Tensor& positions_R,
                  int64_t prefix_len, int64_t trunk_len, const OptionalTensor& tail_slots_RT,
                  double scale) {
   const int64_t rows = q_RAD.size(0), heads = q_RAD.size(1), dim = q_RAD.size(2);
   check_shape("q", q_RAD, {rows, heads, dim}, at::kBFloat16);
-  const Caches caches = caches_of(keys_PLCKD, values_PLCDK);
+  const Caches caches = caches_of(keys_PLCKD, values_PLCJD2);
   TORCH_CHECK(0 <= layer && layer < int64_t(caches.size()), "layers are ", caches.size(), ", got ",
               layer);
   const KeysAndValues& cache = caches[layer];

@@ -89,6 +89,13 @@ void to_bf16(const float* x, int count, uint16_t* y) {
   }
 }
 
+void to_side_of_pairs(const float* x, int count, int side, uint16_t* pairs) {
+  for (int i = 0; i < count; i += 16) {
+    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(count - i), x + i);
+    store_side(pairs + 2 * i, round_to_bf16(part), side, count - i);
+  }
+}
+
 void ActivationRows::fit(int rows, const PackedMatrix& w) {
   stride_ = w.row_bytes();
   parts_ = parts(w.format);

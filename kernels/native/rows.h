@@ -58,4 +58,7 @@ void rotate(float* x, const uint16_t* cos, const uint16_t* sin, int head_dim);
 // y = x, rounded.
 void to_bf16(const float* x, int count, uint16_t* y);
 
+// One side of pairs [count][2] = x, rounded.
+void to_side_of_pairs(const float* x, int count, int side, uint16_t* pairs);
+
 }  // namespace slipstream

@@ -45,6 +45,17 @@ inline __m512i pairs_of_bf16(__m512 even, __m512 odd) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(bits[0], 16), bits[1]);
 }
 
+// Stores the upper halves of up to 16 elements on one side of as many pairs. The other side stays.
+inline void store_side(uint16_t* pairs, __m512i upper, int side, int64_t count) {
+  const __mmask32 there = count >= 16 ? ~__mmask32{0} : (__mmask32{1} << 2 * count) - 1;
+  const __mmask32 lower_halves = 0x55555555;
+  if (side == 0) {
+    _mm512_mask_storeu_epi16(pairs, there & lower_halves, _mm512_srli_epi32(upper, 16));
+  } else {
+    _mm512_mask_storeu_epi16(pairs, there & ~lower_halves, upper);
+  }
+}
+
 // 2^x of a finite x, within two units in the last place. (Cephes' polynomial of exp2f's fraction.)
 inline __m512 exp2(__m512 x) {
   const __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -99,7 +99,8 @@ def fill_behind(kv, slots, written, fill):
     kv.write(1, slots, written.k, written.v)
     last, end = int(slots[-1]) // PAGE_LEN, int(slots[-1]) % PAGE_LEN + 1
     kv.keys_PLCKD[last, 1, :, end:] = fill
-    kv.values_PLCDK[last, 1, :, :, end:] = fill
+    rest = torch.arange(end, PAGE_LEN)
+    kv.values_PLCJD2[last, 1, :, rest // 2, :, rest % 2] = fill
 
 
 def alone(past, rows):
@@ -272,6 +273,16 @@ def test_natively_rows_need_not_fill_row_blocks(kernels, shape, parents):
     text = random_rows(70 + len(parents), shape, seed=7, dtype=torch.bfloat16)
     unpadded = attend(text[:70], text[70:], parents, row_block=1)
     assert torch.equal(unpadded, attend(text[:70], text[70:], parents))
+
+
+@every_shape
+@natively
+@pytest.mark.parametrize("end", [32, 96])
+def test_natively_the_half_of_a_page_that_no_row_sees_is_not_read(kernels, shape, end):
+    text = random_rows(end, shape, seed=9, dtype=torch.bfloat16)
+    past, rows = text[: end - 5], text[end - 5 :]
+    outputs = [attend(past, rows, chain(5), fill=fill, row_block=1) for fill in (0.0, torch.nan)]
+    assert torch.equal(*outputs)
 
 
 @every_kernel

@@ -1,7 +1,7 @@
 """What is written to a slot is read from it, wherever its page lies, and nothing else changes.
 
-Legend: P pages, L layers, C key-value heads, K = 64 slots of a page, D head size, B pages of a
-session, S slots of it, R rows, T positions of a tail.
+Legend: P pages, L layers, C key-value heads, K = 64 slots of a page, J = 32 pairs of them, D head
+size, B pages of a session, S slots of it, R rows, T positions of a tail.
 """
 
 import resource
@@ -37,9 +37,9 @@ def filled():
 
 def assert_holds(kv, k_SCD, v_SCD):
     """Assert that the session holds these rows in layer 1, and everything else is zero."""
-    keys_CSD, values_CBDK = kv.of_session(1, PAGES_B)
+    keys_CSD, values_CBJD2 = kv.of_session(1, PAGES_B)
     assert torch.equal(keys_CSD, k_SCD.transpose(0, 1))
-    assert torch.equal(values_of_pages(values_CBDK), v_SCD.transpose(0, 1))
+    assert torch.equal(values_of_pages(values_CBJD2), v_SCD.transpose(0, 1))
     for part in kv:
         assert not part[[1, 3]].any()
         assert not part[:, [0, 2]].any()
@@ -54,7 +54,7 @@ def test_pages_are_whole_and_no_more_than_needed(num_slots):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_new_pages_are_zero(dtype):
     keys, values = new_pages(7, 5, 2, 6, torch.ones(0, dtype=dtype))
-    assert (keys.shape, values.shape) == ((7, 5, 2, 64, 6), (7, 5, 2, 6, 64))
+    assert (keys.shape, values.shape) == ((7, 5, 2, 64, 6), (7, 5, 2, 32, 6, 2))
     assert keys.dtype == values.dtype == dtype
     assert not keys.any()
     assert not values.any()
@@ -76,8 +76,8 @@ def test_a_session_is_read_slot_after_slot():
 def test_any_slots_are_read_in_any_order(pairs):
     kv, _, v_SCD = filled()
     slots_RT = torch.tensor(pairs)
-    values_CBDK = kv.of_session(1, PAGES_B)[1]
-    assert torch.equal(values_of_slots(values_CBDK, slots_RT), v_SCD[slots_RT].movedim(2, 0))
+    values_CBJD2 = kv.of_session(1, PAGES_B)[1]
+    assert torch.equal(values_of_slots(values_CBJD2, slots_RT), v_SCD[slots_RT].movedim(2, 0))
 
 
 @given(slot=slots, rows=st.integers(1, 70))

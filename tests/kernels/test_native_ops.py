@@ -49,7 +49,7 @@ def decode_arguments(name="llama", *, in_tree=False):
         "cos": stack.angles[0],
         "sin": stack.angles[1],
         "keys": kv.keys_PLCKD,
-        "values": kv.values_PLCDK,
+        "values": kv.values_PLCJD2,
         "pages": [rows.pages_X],
         "positions": [rows.positions_R],
         "tail_slots": [rows.tail_slots_RT],
@@ -70,7 +70,7 @@ def attend_arguments(*, in_tree=False, heads=4, head_dim=16):
     return {
         "q": normal(3, heads, head_dim, seed=3),
         "keys": kv.keys_PLCKD,
-        "values": kv.values_PLCDK,
+        "values": kv.values_PLCJD2,
         "layer": 0,
         "pages": rows.pages_X,
         "positions": rows.positions_R,
@@ -132,15 +132,15 @@ def test_shapes_alone_of_a_projection_are_those_of_the_result(dtype):
         ({"positions": [torch.arange(0)]}, "at least one row"),
         ({"positions": [torch.arange(3).int()]}, "positions must be"),
         (
-            {"keys": empty(2, 1, 2, 64, 16), "values": empty(2, 1, 2, 16, 64)},
+            {"keys": empty(2, 1, 2, 64, 16), "values": empty(2, 1, 2, 32, 16, 2)},
             "keys must be pages x 2 x 2 x",
         ),
         (
-            {"keys": empty(2, 2, 3, 64, 16), "values": empty(2, 2, 3, 16, 64)},
+            {"keys": empty(2, 2, 3, 64, 16), "values": empty(2, 2, 3, 32, 16, 2)},
             "keys must be pages x 2 x 2 x",
         ),
         (
-            {"keys": empty(2, 2, 2, 64, 8), "values": empty(2, 2, 2, 8, 64)},
+            {"keys": empty(2, 2, 2, 64, 8), "values": empty(2, 2, 2, 32, 8, 2)},
             "keys must be pages x 2 x 2 x",
         ),
         ({"values": empty(2, 2, 2, 64, 16)}, "values must be"),

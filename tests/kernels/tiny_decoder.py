@@ -206,5 +206,5 @@ class Session:
         """Return the keys and values of the text, [L, C, S, D] each."""
         layers = [self.kv.of_session(i, self.pages_X) for i in range(len(self.stack.layers))]
         keys_LCSD = torch.stack([keys_CSD for keys_CSD, _ in layers])
-        values_LCSD = torch.stack([values_of_pages(values_CBDK) for _, values_CBDK in layers])
+        values_LCSD = torch.stack([values_of_pages(values_CBJD2) for _, values_CBJD2 in layers])
         return keys_LCSD[:, :, : self.length], values_LCSD[:, :, : self.length]

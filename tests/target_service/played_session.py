@@ -109,8 +109,8 @@ class PlayedSession:
         cache, rows = self.engine._cache, self.session.cached_len
         parts = [cache.taps(slots_of(self.pages, range(rows)))]
         for layer in range(cache.kv.keys_PLCKD.shape[1]):
-            keys_CSD, values_CBDK = cache.kv.of_session(layer, cache.pages(self.pages))
-            parts += [keys_CSD[:, :rows], values_of_pages(values_CBDK)[:, :rows]]
+            keys_CSD, values_CBJD2 = cache.kv.of_session(layer, cache.pages(self.pages))
+            parts += [keys_CSD[:, :rows], values_of_pages(values_CBJD2)[:, :rows]]
         return parts
 
     def decode(self, num_new_tokens: int) -> Told:

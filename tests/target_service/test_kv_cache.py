@@ -54,8 +54,8 @@ def slots_held(cache: KvCache) -> list[int]:
     """Return what lies in every slot, which all layers must agree on."""
     found = []
     for layer in range(SHAPE.num_layers):
-        keys_CSD, values_CBDK = cache.kv.of_session(layer, cache.pages(range(PAGES)))
-        assert torch.equal(keys_CSD, -values_of_pages(values_CBDK))
+        keys_CSD, values_CBJD2 = cache.kv.of_session(layer, cache.pages(range(PAGES)))
+        assert torch.equal(keys_CSD, -values_of_pages(values_CBJD2))
         found.append(keys_CSD[0, :, 0].tolist())
     assert found[0] == found[1]
     return found[0]
