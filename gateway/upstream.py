@@ -123,6 +123,11 @@ class DraftReplicas:
         return next(self._turn)
 
 
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class DraftStream:
     """One session's drafts: opened, lost and opened again beside the rounds they are for."""
 
@@ -146,6 +151,9 @@ class DraftStream:
         logged = False
         while True:
             reason, final = await self._follow_once()
+            if _is_cancelled():
+                # A call that failed at the same moment hides it: nobody wants drafts any more.
+                return
             pause_s = self._rounds.on_drafter_lost(reason)
             self._news()
             if not logged:

@@ -218,8 +218,12 @@ def top(
     """Watch running services: sessions, rows, KV cache, accept length, tokens/s."""
     pairs = looks(target, draft, interval)
     if once:
-        console.print(view(*next(pairs)))
-        return
+        before, now = next(pairs)
+        console.print(view(before, now))
+        sys.exit(now.target is None or now.draft is None)
+    if not console.is_terminal:
+        for pair in pairs:
+            console.print(view(*pair))
     with Live(console=console, auto_refresh=False) as live:
         for pair in pairs:
             live.update(view(*pair), refresh=True)

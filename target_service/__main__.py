@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 import structlog
@@ -129,6 +129,15 @@ def _pairing(model_dir: Path, model: Llama, layers: tuple[int, ...]) -> Pairing:
     )
 
 
+def new_engine(config: TargetConfig, model: Llama, layers: Sequence[int]) -> Engine:
+    """Return the engine. Raises ValueError if there is no memory for its KV cache."""
+    try:
+        return Engine(model, layers, config.kv_tokens // PAGE_LEN)
+    except OSError as error:
+        message = f"kv_tokens is {config.kv_tokens}, more than this machine has memory for: {error}"
+        raise ValueError(message) from error
+
+
 async def main() -> None:
     """Serve until a signal."""
     config = TargetConfig(_cli_parse_args=True)  # type: ignore[call-arg]
@@ -140,6 +149,7 @@ async def main() -> None:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
     model, facts = load(config, kernels)
     num_pages = config.kv_tokens // PAGE_LEN
+    engine = new_engine(config, model, facts.pairing.tap_layers)
     scheduler = Scheduler(
         KvMemory(num_pages),
         step_rows=config.step_rows,
@@ -151,7 +161,6 @@ async def main() -> None:
         max_bytes=config.tap_buffer_mib * 2**20,
         attach_timeout_s=config.attach_timeout_s,
     )
-    engine = Engine(model, facts.pairing.tap_layers, num_pages)
     loop = StepLoop(engine, scheduler, hub)
     server = serving.new_server()
     servicer = TargetServicer(facts, loop, scheduler, hub)

@@ -33,7 +33,9 @@ class TargetConfig(BaseSettings):
         os.cpu_count() or 1, ge=1, le=256, description="threads for matrix products"
     )
     max_context_len: int = Field(0, ge=0, description="longest session; 0: what the model allows")
-    kv_tokens: int = Field(65536, ge=1, description="KV cache for all sessions, in tokens")
+    kv_tokens: int = Field(
+        65536, ge=1, le=2**30, description="KV cache for all sessions, in tokens"
+    )
     max_sessions: int = Field(64, ge=1, description="sessions open at once")
     tap_layers: str = Field(
         "", description="layers whose inputs are tapped, as in 2,15,27; empty: 2, n/2, n-3"

@@ -111,7 +111,7 @@ class Session:
         committed token, or one after all of max_new_tokens are committed. The last verdict may
         commit more than max_new_tokens: trees are not cut.
         """
-        if tree.committed_len < self.committed_len:
+        if tree.committed_len < self.committed_len or (self.tree is not None and self.runs_on):
             return False
         if tree.committed_len > self.committed_len:
             raise ValueError(
@@ -124,8 +124,6 @@ class Session:
                 f"got {tree.tokens[0]}"
             )
         self._check_vocabulary("tree.tokens", tree.tokens)
-        if self.tree is not None and self.runs_on:
-            return False
         if self.tree is not None:
             raise ValueError(f"a tree for committed_len {self.committed_len} is being verified")
         if self.num_new_tokens >= self.max_new_tokens:

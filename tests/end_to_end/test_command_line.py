@@ -264,5 +264,5 @@ def test_top_of_services_that_are_not_there_says_so():
     nobody = Addresses.free()
     addresses = ("--target", nobody.target, "--draft", nobody.draft)
     done = slipstream("top", "--once", "--interval", "0.1", *addresses)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert done.stdout.count("does not answer") == 2

@@ -246,3 +246,25 @@ async def test_tries_go_on_for_as_long_as_the_session_does():
         await eventually(lambda: follower.num_opened[0] >= 4)
 
         assert not follower.running.done()
+
+
+async def test_a_stream_whose_call_fails_as_it_is_cancelled_is_not_opened_again():
+    """The failure hides the cancellation: a ghost would hold a session of the drafter for ever."""
+
+    class Failing(DraftStream):
+        opened = 0
+
+        async def _follow_once(self):
+            self.opened += 1
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return "RESOURCE_EXHAUSTED: all sessions are in use", False
+
+    rounds = NotingRounds(PROMPT, Policy(Plan(3)), vocab_size=RULE.vocab_size, deadline_s=60.0)
+    stream = Failing(DraftReplicas([grpc.aio.insecure_channel("x")]), "s", GENERATION, rounds, int)
+    running = asyncio.create_task(stream.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running], timeout=5)
+    assert running.done()
+    assert stream.opened == 1

@@ -107,15 +107,16 @@ class SessionMachine(RuleBasedStateMachine):
         if late < len(self.committed):
             assert not self.session.offer(self.tree(below, len(self.committed) - late, root))
 
+    @precondition(lambda self: self.pending is None or not self.runs)
     @rule(below=nodes(), early=st.integers(1, 5))
     def offer_future(self, below, early):
         self.refused(self.tree(below, len(self.committed) + early), str(len(self.committed)))
 
     @precondition(lambda self: self.pending is not None and self.runs)
-    @rule(below=nodes())
-    def offer_while_it_runs(self, below):
-        """Dropped: the target goes on by itself."""
-        assert not self.session.offer(self.tree(below))
+    @rule(below=nodes(), early=st.integers(0, 5), root=st.integers(0, 2 * VOCAB))
+    def offer_while_it_runs(self, below, early, root):
+        """Dropped, whatever is wrong with it: the target goes on by itself."""
+        assert not self.session.offer(self.tree(below, len(self.committed) + early, root))
 
     @precondition(lambda self: self.pending is not None and not self.runs)
     @rule(below=nodes())
