@@ -124,6 +124,7 @@ class Scheduler:
         room = _Room(self._step_rows, self._chunk_len)
         batch: dict[Session, Rows] = {}
         for session in self._line():
+            # Also if no row of it fits this step: who has its pages takes turns with the others.
             if self._has_room(session, batch, now):
                 rows = session.next_rows(room.prompt_rows)
                 if room.fits(rows):
@@ -156,6 +157,8 @@ class Scheduler:
     def _make_room(self, session: Session, batch: dict[Session, Rows], now: float) -> bool:
         """Get a session the pages it lacks, from others if it must be. Returns whether it has."""
         lacking = pages_for(session.num_slots) - len(session.memory.pages)
+        if lacking <= 0:
+            return True
         if lacking <= self.memory.num_obtainable:
             return self.memory.reserve(session.memory, session.num_slots)
         victims = self._victims(session, batch, now)
