@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from slipstream.client import Request
-from slipstream.stack import Addresses, LocalStack, StackConfig
 from tests.end_to_end.losslessness import answers, differing
-from tests.tiny_models import write_tiny_eagle3
 
 PREFIX = [7 + 13 * i % 200 for i in range(200)]
-
-
-@pytest.fixture(scope="module")
-def stack(tiny_target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    drafter = tmp_path_factory.mktemp("drafters") / "eagle3"
-    write_tiny_eagle3(drafter, target_dir=tiny_target, seed=2)
-    config = StackConfig(
-        tiny_target,
-        Addresses.free(),
-        drafters=("ngram", f"eagle={drafter}"),
-        gateway_args=("--draft-deadline-ms", "5000"),
-    )
-    with LocalStack(config) as running:
-        yield running
 
 
 def asked(drafter: str | None, first: int) -> Request:
@@ -41,9 +22,11 @@ def asked(drafter: str | None, first: int) -> Request:
 
 
 @pytest.mark.parametrize(("drafter", "first"), [(None, 1), ("eagle", 2)])
-def test_a_known_beginning_changes_no_text_and_is_drafted_for(stack, drafter, first):
+def test_a_known_beginning_changes_no_text_and_is_drafted_for(tiny_stack, drafter, first):
     """Its taps are kept with it: a drafter follows from the first row on."""
-    cold, warm = (answers(stack.addresses.gateway, [asked(drafter, first)])[0] for _ in range(2))
+    cold, warm = (
+        answers(tiny_stack.addresses.gateway, [asked(drafter, first)])[0] for _ in range(2)
+    )
 
     assert cold.finish.usage.cached_prompt_tokens == 0
     assert warm.finish.usage.cached_prompt_tokens == 192
