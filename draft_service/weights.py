@@ -85,7 +85,7 @@ def drafter_tensor_name(name: str) -> str:
 
 def target_embedding(model_dir: Path) -> torch.Tensor:
     """Return the target's input embedding, [vocabulary, hidden]."""
-    return _open_target(model_dir)["model.embed_tokens.weight"]
+    return open_target(model_dir)["model.embed_tokens.weight"]
 
 
 def target_head(model_dir: Path) -> torch.Tensor:
@@ -93,7 +93,7 @@ def target_head(model_dir: Path) -> torch.Tensor:
 
     A head that is missing from an untied target is an error: half a download must not pass.
     """
-    weights = _open_target(model_dir)
+    weights = open_target(model_dir)
     config = read_config(model_dir)
     tied = config.get("text_config", config).get("tie_word_embeddings", False)
     if tied and "lm_head.weight" not in weights:
@@ -101,7 +101,7 @@ def target_head(model_dir: Path) -> torch.Tensor:
     return weights["lm_head.weight"]
 
 
-def _open_target(model_dir: Path) -> Weights:
+def open_target(model_dir: Path) -> Weights:
     """Open a target's weights. Models that also see keep their text part in `language_model.`."""
     return Weights(model_dir, lambda name: name.removeprefix("language_model."))
 

@@ -20,6 +20,8 @@ from kernels.dispatch import Op
 
 ROW_BLOCK = 16
 WIDE_ROW_BLOCK = 32
+# Inputs of a row that together are a whole number of vectors, in every dtype.
+_ALIGNED = 32
 
 
 def padded_rows(num_rows: int) -> int:
@@ -33,6 +35,9 @@ def row_blocked_linear(
 ) -> torch.Tensor:
     """y_RN = x_RK W^T + b, with 16 rows in every product, or 32 where that gives the same bits."""
     rows = x_RK.shape[0]
+    if missing := -x_RK.shape[1] % _ALIGNED:
+        # No model is like this. Where rows begin between vectors, MKL sums some in another order.
+        x_RK, weight_NK = F.pad(x_RK, (0, missing)), F.pad(weight_NK, (0, missing))
     if rows == ROW_BLOCK:
         return F.linear(x_RK, weight_NK, bias_N)
     if rows % ROW_BLOCK:

@@ -118,14 +118,16 @@ class SessionOpened(_message.Message):
     def __init__(self, cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class StreamTapsRequest(_message.Message):
-    __slots__ = ("session_id", "pairing", "known_len")
+    __slots__ = ("session_id", "pairing", "known_len", "min_rows")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PAIRING_FIELD_NUMBER: _ClassVar[int]
     KNOWN_LEN_FIELD_NUMBER: _ClassVar[int]
+    MIN_ROWS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     pairing: _speculation_pb2.Pairing
     known_len: int
-    def __init__(self, session_id: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., known_len: _Optional[int] = ...) -> None: ...
+    min_rows: int
+    def __init__(self, session_id: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., known_len: _Optional[int] = ..., min_rows: _Optional[int] = ...) -> None: ...
 
 class StreamTapsResponse(_message.Message):
     __slots__ = ("attached", "frame")

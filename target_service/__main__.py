@@ -32,9 +32,13 @@ WEIGHTS = ("auto", "bf16", "int8", "int4")
 
 
 def tap_layers(config: TargetConfig, num_layers: int) -> tuple[int, ...]:
-    """Return the tapped layers: those configured, or EAGLE-3's usual three."""
+    """Return the tapped layers: those configured, or EAGLE-3's usual three and the last output.
+
+    From that the target's own distribution can be computed, which is what trainers want to know.
+    """
     if not config.tap_layers:
-        return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 0)}))
+        usual = {min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 0)}
+        return (*sorted(usual), num_layers)
     layers = config.tap_layers.split(",")
     for layer in layers:
         if not layer.strip().isdecimal() or int(layer) > num_layers:

@@ -38,7 +38,7 @@ class TargetConfig(BaseSettings):
     )
     max_sessions: int = Field(64, ge=1, description="sessions open at once")
     tap_layers: str = Field(
-        "", description="layers whose inputs are tapped, as in 2,15,27; empty: 2, n/2, n-3"
+        "", description="layers whose inputs are tapped, as in 2,15,27; empty: 2, n/2, n-3, n"
     )
     prefill_chunk: int = Field(32, ge=16, description="rows of prompts computed in a step")
     step_rows: int = Field(256, ge=128, description="rows of all sessions computed in a step")

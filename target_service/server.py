@@ -156,7 +156,7 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(mismatches))
         try:
             subscription, missed, first_row = await self._hub.subscribe(
-                request.session_id, pairing, request.known_len
+                request.session_id, pairing, request.known_len, request.min_rows
             )
         except KeyError:
             message = f"no session {request.session_id[:80]!r}"

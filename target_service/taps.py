@@ -22,6 +22,7 @@ from target_service.session import Session
 
 # A message stays well below gRPC's default limit of 4 MiB.
 _MAX_FRAME_BYTES = 2 * 2**20
+_MAX_GATHERED_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ class Frame:
     @property
     def num_bytes(self) -> int:
         return self.taps_TX.nbytes + 8 * len(self.tokens)
+
+    @classmethod
+    def joined(cls, frames: Sequence[Frame]) -> Frame:
+        """Return consecutive frames as one."""
+        if len(frames) == 1:
+            return frames[0]
+        tokens = tuple(token for frame in frames for token in frame.tokens)
+        taps_TX = torch.cat([frame.taps_TX for frame in frames])
+        return cls(frames[0].base_len, frames[-1].committed_len, tokens, taps_TX)
 
     def split(self) -> list[Frame]:
         """Return the frame in pieces that fit a message."""
@@ -60,9 +70,12 @@ class SubscriberTooSlowError(Exception):
 class Subscription:
     """One subscriber of one session: the columns it wants of every frame, in its own order."""
 
-    def __init__(self, pairing: Pairing, tapped: Pairing, max_bytes: int) -> None:
+    def __init__(self, pairing: Pairing, tapped: Pairing, max_bytes: int, min_rows: int) -> None:
+        """Frames of fewer than `min_rows` rows are gathered until there are so many."""
         self._max_bytes = max_bytes
+        self._min_rows = min_rows
         self._columns = _columns(pairing, tapped)
+        self._gathered: list[Frame] = []
         self._queue: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._bytes = 0
         self._too_slow = False
@@ -74,11 +87,24 @@ class Subscription:
         frame = self._select(frame)
         self._bytes += frame.num_bytes
         self._too_slow = self._bytes > self._max_bytes
-        self._queue.put_nowait(None if self._too_slow else frame)
+        if self._too_slow:
+            self._queue.put_nowait(None)
+            return
+        self._gathered.append(frame)
+        if sum(len(part.tokens) for part in self._gathered) >= self._min_rows:
+            self._pass_on()
 
     def end(self) -> None:
         """The session is closed: nothing will follow."""
+        self._pass_on()
         self._queue.put_nowait(None)
+
+    def _pass_on(self) -> None:
+        """Queue what was gathered, in frames that fit a message."""
+        if self._gathered:
+            for frame in Frame.joined(self._gathered).split():
+                self._queue.put_nowait(frame)
+            self._gathered = []
 
     async def next_frame(self) -> pb.TapFrame | None:
         """Return the next frame, or None at the end. Raises SubscriberTooSlowError."""
@@ -93,8 +119,6 @@ class Subscription:
         return self._to_proto(frame)
 
     def _select(self, frame: Frame) -> Frame:
-        if self._columns is None:
-            return frame
         taps_TX = frame.taps_TX[:, self._columns]
         return Frame(frame.base_len, frame.committed_len, frame.tokens, taps_TX)
 
@@ -109,13 +133,13 @@ class Subscription:
         )
 
 
-def _columns(pairing: Pairing, tapped: Pairing) -> torch.Tensor | None:
-    """Return the columns of the target's taps a subscriber wants; None for all as they are."""
-    if pairing.tap_layers == tapped.tap_layers:
-        return None
-    starts = [tapped.tap_layers.index(layer) * tapped.hidden_size for layer in pairing.tap_layers]
-    wanted = [torch.arange(start, start + tapped.hidden_size) for start in starts]
-    return torch.cat(wanted) if wanted else torch.empty(0, dtype=torch.long)
+def _columns(pairing: Pairing, tapped: Pairing) -> torch.Tensor | slice:
+    """Return the columns of the target's taps that a subscriber wants; a slice costs no copy."""
+    wanted_layers, layers = pairing.tap_layers, tapped.tap_layers
+    if wanted_layers == layers[: len(wanted_layers)]:
+        return slice(len(wanted_layers) * tapped.hidden_size)
+    starts = [layers.index(layer) * tapped.hidden_size for layer in wanted_layers]
+    return torch.cat([torch.arange(start, start + tapped.hidden_size) for start in starts])
 
 
 @dataclass
@@ -179,19 +203,21 @@ class TapHub:
             feed.backlog.popleft()
 
     async def subscribe(
-        self, session_id: str, pairing: Pairing, known_len: int
+        self, session_id: str, pairing: Pairing, known_len: int, min_rows: int = 0
     ) -> tuple[Subscription, Sequence[int], int]:
         """Return a subscription, the tokens it missed and the first row that will come.
 
         Raises KeyError if no such session opens within the attach timeout, ValueError if the
-        subscriber claims to know tokens that do not exist.
+        subscriber claims to know tokens that do not exist, or wants too many rows gathered.
         """
+        if min_rows > _MAX_GATHERED_ROWS:
+            raise ValueError(f"min_rows must be in [0, {_MAX_GATHERED_ROWS}], got {min_rows}")
         feed = await self._wait_for(session_id)
         if known_len > feed.session.committed_len:
             raise ValueError(
                 f"known_len is {known_len}, but only {feed.session.committed_len} tokens exist"
             )
-        subscription = Subscription(pairing, self._tapped, self._max_bytes)
+        subscription = Subscription(pairing, self._tapped, self._max_bytes, min_rows)
         first_row = feed.first_row()
         for frame in feed.backlog:
             subscription.put(frame)

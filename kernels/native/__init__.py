@@ -19,7 +19,7 @@ from kernels.native.build import library_path
 from kernels.normed_linear import NormedLinear, normed_linear, pack_normed_linear
 
 CHOICES = ("auto", "native", "reference")
-ISAS = ("none", "avx512", "amx")
+ISAS = ("none", "avx512", "avx512_bf16", "amx")
 _SERVED = ("cpu", torch.bfloat16)
 
 

@@ -16,13 +16,25 @@
 namespace slipstream {
 
 void score(const KeyBlock& block, const PairedQueries& queries, Scores& scores) {
-  current_isa() == Isa::kAmx ? amx::score(block, queries, scores)
-                             : avx512::score(block, queries, scores);
+  switch (current_isa()) {
+    case Isa::kAmx:
+      return amx::score(block, queries, scores);
+    case Isa::kAvx512Bf16:
+      return avx512_bf16::score(block, queries, scores);
+    default:
+      return avx512::score(block, queries, scores);
+  }
 }
 
 void add_values(const KeyBlock& block, const Weights& weights, unsigned lanes, Outputs& outputs) {
-  current_isa() == Isa::kAmx ? amx::add_values(block, weights, outputs)
-                             : avx512::add_values(block, weights, lanes, outputs);
+  switch (current_isa()) {
+    case Isa::kAmx:
+      return amx::add_values(block, weights, outputs);
+    case Isa::kAvx512Bf16:
+      return avx512_bf16::add_values(block, weights, lanes, outputs);
+    default:
+      return avx512::add_values(block, weights, lanes, outputs);
+  }
 }
 
 namespace {

@@ -38,7 +38,9 @@ Isa find_best() {
   const bool avx512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31) && bit(c, 11);
   if (!avx512 || (saved & kZmmState) != kZmmState) return Isa::kNone;
   const bool amx = bit(d, 22) && bit(d, 24) && bit(d, 25) && (saved & kTileState) == kTileState;
-  return amx && may_use_tiles() ? Isa::kAmx : Isa::kAvx512;
+  if (amx && may_use_tiles()) return Isa::kAmx;
+  const bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 5);
+  return bf16 ? Isa::kAvx512Bf16 : Isa::kAvx512;
 }
 
 std::atomic<Isa>& current() {

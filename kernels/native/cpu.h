@@ -5,7 +5,7 @@
 namespace slipstream {
 
 // The instruction sets that products and attention are written for, the best one last.
-enum class Isa { kNone = 0, kAvx512 = 1, kAmx = 2 };
+enum class Isa { kNone = 0, kAvx512 = 1, kAvx512Bf16 = 2, kAmx = 3 };
 
 // Returns the best one here. Asks the kernel for the right to use AMX tiles, once.
 Isa best_isa();

@@ -51,4 +51,9 @@ void score(const KeyBlock& block, const PairedQueries& queries, Scores& scores);
 void add_values(const KeyBlock& block, const Weights& weights, unsigned lanes, Outputs& outputs);
 }  // namespace avx512
 
+namespace avx512_bf16 {
+void score(const KeyBlock& block, const PairedQueries& queries, Scores& scores);
+void add_values(const KeyBlock& block, const Weights& weights, unsigned lanes, Outputs& outputs);
+}  // namespace avx512_bf16
+
 }  // namespace slipstream

@@ -9,10 +9,13 @@
 namespace slipstream {
 
 void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel) {
-  if (current_isa() == Isa::kAmx) {
-    amx::multiply(w, pair, x, rows, panel);
-  } else {
-    avx512::multiply(w, pair, x, rows, panel);
+  switch (current_isa()) {
+    case Isa::kAmx:
+      return amx::multiply(w, pair, x, rows, panel);
+    case Isa::kAvx512Bf16:
+      return avx512_bf16::multiply(w, pair, x, rows, panel);
+    default:
+      return avx512::multiply(w, pair, x, rows, panel);
   }
 }
 

@@ -44,6 +44,10 @@ namespace avx512 {
 void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel);
 }
 
+namespace avx512_bf16 {
+void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel);
+}
+
 // The sums of a panel's high and low parts are integers in its first and its other rows:
 // y = (128 * high + low) * (the row's scale) * (the output's scale).
 void join_parts(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel);

@@ -14,7 +14,7 @@ import torch
 from kernels import native
 from kernels.native import ISAS, NativeUnavailableError
 
-NATIVE = ("avx512", "amx")
+NATIVE = ("avx512", "avx512_bf16", "amx")
 every_implementation = pytest.mark.parametrize("kernels", ["reference", *NATIVE], indirect=True)
 natively = pytest.mark.parametrize("kernels", NATIVE, indirect=True)
 

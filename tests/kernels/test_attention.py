@@ -16,7 +16,7 @@ from kernels import attention, tree
 from kernels.attention import lay_out_branches, lay_out_rows, position_blocked_attention
 from kernels.kv_pages import PAGE_LEN, new_pages, num_pages_for, slots_in_pool
 from kernels.linear import ROW_BLOCK, padded_rows
-from tests.kernels.implementations import natively
+from tests.kernels.implementations import NATIVE, natively
 
 PAGES_X = torch.arange(4)
 # Where a block of keys begins and ends, and one beside it.
@@ -28,7 +28,7 @@ every_kernel = pytest.mark.parametrize(
     ("kernels", "dtype"),
     [
         ("reference", torch.float32),
-        *((name, torch.bfloat16) for name in ("reference", "avx512", "amx")),
+        *((name, torch.bfloat16) for name in ("reference", *NATIVE)),
     ],
     indirect=["kernels"],
     ids=str,

@@ -1,0 +1,1 @@
+"""Where drafters are made and judged: record, train, evaluate."""

@@ -1,0 +1,167 @@
+"""Train an EAGLE-3 drafter on recordings of its target.
+
+    choose the draft vocabulary: the tokens the target chose most often
+    begin with copies of the target's last layer, norm and head
+    train: guess on from the drafter's own output, as when it serves
+    write a checkpoint that every engine reads
+
+Legend: H target's hidden.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from draft_service.drafters.eagle3_config import Eagle3Config
+from draft_service.weights import read_config
+from training.curves import Curves, plot_training
+from training.dataset import Dataset
+from training.draft_module import DraftModule
+from training.draft_vocab import DraftVocab
+from training.drafter_config import drafter_config
+from training.export import write_drafter
+from training.objective import Objective
+from training.recording import Source
+from training.target_weights import TargetWeights
+from training.teacher import ChosenTokens, TargetHead, Teacher
+from training.trainer import Schedule, Trainer
+from training.warm_start import warm_start
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, on what. What a recipe and its recordings are decides the drafter."""
+
+    tap_layers: tuple[int, ...] = ()
+    """Input-of-layer ids; none: all recorded ones but the target's last output."""
+    draft_vocab_size: int = 8192
+    max_len: int = 768
+    num_steps: int = 5
+    step_decay: float = 0.8
+    fc_norm: bool = False
+    norm_output: bool = False
+    warm: bool = True
+    config: Path | None = None
+    """A drafter's config.json, for what does not have its target's shape."""
+    max_data_tokens: int = 0
+    """Use so much of the recordings only; 0: all."""
+
+
+def train(
+    recordings: Sequence[Path],
+    model_dir: Path,
+    recipe: Recipe,
+    schedule: Schedule,
+    directory: Path,
+    told: Callable[[Mapping[str, Any]], None],
+) -> Path:
+    """Train, or go on with what was begun in `directory`; return the drafter's directory.
+
+    Raises ValueError if recordings, target and recipe do not fit each other, or if another recipe
+    was begun there.
+    """
+    dataset = Dataset(recordings, held_out=False, max_len=recipe.max_len)
+    if recipe.max_data_tokens:
+        dataset = dataset.limited(recipe.max_data_tokens)
+    directory.mkdir(parents=True, exist_ok=True)
+    _check_same_recipe(directory, recipe, schedule, dataset)
+    target = TargetWeights.read(model_dir, dataset.source)
+    vocab = DraftVocab.choose(
+        dataset.token_counts(dataset.source.vocab_size), recipe.draft_vocab_size
+    )
+    config = _config(recipe, target, dataset.source)
+    torch.manual_seed(schedule.seed)
+    module = _module(config, recipe, target, vocab, dataset.source)
+    told({"data_tokens": dataset.num_tokens, "draft_vocab_coverage": vocab.coverage})
+    objective = _objective(module.config, recipe, target, vocab, dataset.source)
+    Trainer(module, objective, schedule, directory).train(dataset, told)
+    plot_training(Curves(directory / "training.csv").columns(), directory / "training.png")
+    tensors = {name: value.detach().bfloat16() for name, value in module.named_parameters()}
+    return write_drafter(directory / "drafter", config, tensors | vocab.tensors(), model_dir)
+
+
+def _config(recipe: Recipe, target: TargetWeights, source: Source) -> dict[str, Any]:
+    if recipe.config is not None:
+        return read_config(recipe.config)
+    layers = recipe.tap_layers or tuple(
+        layer for layer in source.tap_layers if layer != source.num_layers
+    )
+    return drafter_config(
+        target.config,
+        layers,
+        recipe.draft_vocab_size,
+        fc_norm=recipe.fc_norm,
+        norm_output=recipe.norm_output,
+    )
+
+
+def _module(
+    config: Mapping[str, Any],
+    recipe: Recipe,
+    target: TargetWeights,
+    vocab: DraftVocab,
+    source: Source,
+) -> DraftModule:
+    module = DraftModule(Eagle3Config.from_json(config, source.num_layers), recipe.max_len)
+    if recipe.warm:
+        warm_start(module, target.weights, source.num_layers, target.head_VH[vocab.ids_N])
+    return module
+
+
+def _objective(
+    config: Eagle3Config, recipe: Recipe, target: TargetWeights, vocab: DraftVocab, source: Source
+) -> Objective:
+    final = [source.num_layers] if source.num_layers in source.tap_layers else []
+    teacher: Teacher = ChosenTokens(len(vocab.ids_N))
+    if final:
+        teacher = TargetHead(target.norm_H, target.eps, target.head_VH[vocab.ids_N])
+    return Objective(
+        target.embedding_VH,
+        teacher,
+        vocab.draft_ids(),
+        columns_of(config.tap_layers, source),
+        columns_of(final, source),
+        recipe.num_steps,
+        recipe.step_decay,
+    )
+
+
+def columns_of(layers: Sequence[int], source: Source) -> torch.Tensor:
+    """Return which columns of recorded taps these layers are. Raises ValueError if one is not there."""
+    if missing := [layer for layer in layers if layer not in source.tap_layers]:
+        raise ValueError(
+            f"the drafter reads layers {list(layers)}, the recording has "
+            f"{list(source.tap_layers)} (input-of-layer); missing {missing}"
+        )
+    width = source.hidden_size
+    starts = [source.tap_layers.index(layer) * width for layer in layers]
+    columns = [torch.arange(start, start + width) for start in starts]
+    return torch.cat(columns) if columns else torch.empty(0, dtype=torch.long)
+
+
+def _check_same_recipe(
+    directory: Path, recipe: Recipe, schedule: Schedule, dataset: Dataset
+) -> None:
+    """A training that goes on must be the one that was begun."""
+    path = directory / "recipe.json"
+    now = {
+        "recipe": asdict(recipe) | {"config": recipe.config and str(recipe.config)},
+        "schedule": asdict(schedule),
+        "source": asdict(dataset.source),
+        "data_tokens": dataset.num_tokens,
+        "samples": len(dataset.entries),
+    }
+    text = json.dumps(now, indent=1) + "\n"
+    if not path.exists():
+        path.write_text(text)
+    elif path.read_text() != text:
+        raise ValueError(
+            f"{path} was begun with another recipe or other data: choose another directory, "
+            "or delete this one"
+        )
