@@ -1,12 +1,12 @@
 """Random drafters of a few kilobytes, written as the checkpoints they stand for."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 
 def write_tiny_eagle3(
@@ -42,6 +42,59 @@ def write_tiny_eagle3(
 
 
 FILE = "model.safetensors"
+# What vLLM's speculators says beside the config of the layer.
+_OUTER_FIELDS = (
+    "draft_vocab_size",
+    "eagle_aux_hidden_state_layer_ids",
+    "fc_norm",
+    "norm_before_fc",
+    "norm_before_residual",
+    "norm_output",
+    "target_hidden_size",
+)
+
+
+def rewrite_as_speculators(path: Path, layer: dict[str, Any] | None = None, **fields: Any) -> Path:
+    """Rewrite a tiny drafter in the format of vLLM's speculators; return its path.
+
+    `fields` override those beside the layer's config, `layer` those of the layer; one that is None
+    is left out.
+    """
+    flat = json.loads((path / "config.json").read_text())
+    nested = {name: value for name, value in flat.items() if name not in _OUTER_FIELDS}
+    outer = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": flat.get("draft_vocab_size") or flat["vocab_size"],
+        "norm_before_residual": False,
+    }
+    outer |= {name: flat[name] for name in _OUTER_FIELDS if flat.get(name) is not None} | fields
+    config = _stated(outer) | {"transformer_layer_config": _stated(nested | (layer or {}))}
+    (path / "config.json").write_text(json.dumps(config))
+    rename_tensors(path, lambda name: name.replace("midlayer.", "layers.0."))
+    return path
+
+
+def _stated(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def rename_tensors(path: Path, rename: Callable[[str], str]) -> None:
+    """Give the tensors of a tiny drafter other names."""
+    tensors = load_file(path / FILE)
+    save_file({rename(name): tensor for name, tensor in tensors.items()}, path / FILE)
+
+
+def replace_tensors(path: Path, tensors: dict[str, torch.Tensor | None]) -> None:
+    """Replace tensors of a tiny drafter, add some, or drop those given as None."""
+    merged = load_file(path / FILE) | tensors
+    save_file({name: one for name, one in merged.items() if one is not None}, path / FILE)
+
+
+def reconfigure(path: Path, **fields: Any) -> None:
+    """Replace fields of a tiny drafter's config.json."""
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | fields))
 
 
 def _default_config(hidden: int, vocab: int, layers: int) -> dict[str, Any]:
@@ -121,6 +174,9 @@ def _optional_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         shapes |= {f"fc_norm.{tap}.weight": (width,) for tap in range(taps)}
     if config.get("norm_before_fc"):
         shapes["input_norm.weight"] = (taps * width,)
+    if config.get("qk_norm"):
+        names = ("q_norm", "k_norm")
+        shapes |= {f"midlayer.self_attn.{name}.weight": (config["head_dim"],) for name in names}
     if config.get("bias"):
         shapes["fc.bias"] = (config["hidden_size"],)
     if config.get("attention_bias"):

@@ -163,6 +163,8 @@ def _decoder_layer(tensors: Eagle3Tensors) -> DecoderLayer:
         post_norm_H=tensors.take("midlayer.post_attention_layernorm.weight", hidden),
         head_dim=dim,
         eps=config.rms_norm_eps,
+        q_norm_D=tensors.take("midlayer.self_attn.q_norm.weight", dim) if config.qk_norm else None,
+        k_norm_D=tensors.take("midlayer.self_attn.k_norm.weight", dim) if config.qk_norm else None,
     )
 
 

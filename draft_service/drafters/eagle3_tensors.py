@@ -14,13 +14,22 @@ from pathlib import Path
 
 import torch
 
+from draft_service.drafters.draft_vocabulary import check_mask, target_ids
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.target_side import TargetSide
 from draft_service.weights import Weights, target_embedding, target_head
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-# Of use in training only, or a buffer that old exporters wrote out.
-_IGNORED = {"t2d", "midlayer.self_attn.rotary_emb.inv_freq"}
+# Of use in training only, or a buffer that old exporters wrote out. `verifier_lm_head` is what the
+# drafter learnt from, not its own head.
+IGNORED_TENSORS = frozenset(
+    {
+        "t2d",
+        "midlayer.self_attn.rotary_emb.inv_freq",
+        "verifier_lm_head.weight",
+        "verifier_norm.weight",
+    }
+)
 
 
 class Eagle3Tensors:
@@ -31,7 +40,7 @@ class Eagle3Tensors:
         self.config = config
         self._weights = weights
         self._target = target
-        self._unused = set(weights) - _IGNORED
+        self._unused = set(weights) - IGNORED_TENSORS
         self.dtype = weights["fc.weight"].dtype
 
     def take(self, name: str, *shape: int) -> torch.Tensor:
@@ -68,7 +77,8 @@ class Eagle3Tensors:
         """Return the output head. One that was not shipped is cut out of a whole vocabulary's."""
         config = self.config
         if "lm_head.weight" in self._weights:
-            return self.take("lm_head.weight", config.draft_vocab_size, config.hidden_size)
+            head_NH = self.take("lm_head.weight", config.draft_vocab_size, config.hidden_size)
+            return _trained(head_NH)
         shape = config.vocab_size, config.hidden_size
         tied = config.tied_head
         head_VH = self.embedding() if tied else self._shared("lm_head.weight", target_head, shape)
@@ -80,16 +90,25 @@ class Eagle3Tensors:
 
         `d2t` holds offsets: draft token i is the target's token i + d2t[i].
         """
+        ids_N = self._mapped_ids()
+        if "t2d" in self._weights:
+            every = torch.arange(self.config.vocab_size)
+            check_mask(
+                self._weights["t2d"], every if ids_N is None else ids_N, self.config.vocab_size
+            )
+        return ids_N
+
+    def _mapped_ids(self) -> torch.Tensor | None:
         config = self.config
-        if "d2t" not in self._weights:
-            if config.draft_vocab_size != config.vocab_size:
-                raise ValueError(
-                    f"draft_vocab_size is {config.draft_vocab_size}, vocab_size "
-                    f"{config.vocab_size}, but there is no d2t to map one to the other"
-                )
-            return None
-        self._unused.discard("d2t")
-        return _target_ids(self._weights["d2t"], config)
+        if "d2t" in self._weights:
+            self._unused.discard("d2t")
+            return target_ids(self._weights["d2t"], config.draft_vocab_size, config.vocab_size)
+        if config.draft_vocab_size != config.vocab_size:
+            raise ValueError(
+                f"draft_vocab_size is {config.draft_vocab_size}, vocab_size "
+                f"{config.vocab_size}, but there is no d2t to map one to the other"
+            )
+        return None
 
     def check_all_used(self) -> None:
         """Raise ValueError if tensors are left over."""
@@ -127,17 +146,11 @@ def _check_target(config: Eagle3Config, target: TargetSide) -> None:
             raise ValueError(f"{name}: the drafter has {ours}, the target has {theirs}")
 
 
-def _target_ids(d2t_N: torch.Tensor, config: Eagle3Config) -> torch.Tensor:
-    if d2t_N.shape != (config.draft_vocab_size,):
-        raise ValueError(
-            f"d2t has shape {list(d2t_N.shape)}, but draft_vocab_size is {config.draft_vocab_size}"
-        )
-    ids_N = torch.arange(len(d2t_N)) + d2t_N.long()
-    outside = ((ids_N < 0) | (ids_N >= config.vocab_size)).nonzero().flatten().tolist()
-    if outside:
-        first = outside[0]
-        raise ValueError(
-            f"d2t maps draft token {first} to {int(ids_N[first])}, "
-            f"outside the target's vocabulary of {config.vocab_size}"
-        )
-    return ids_N
+def _trained(head_NH: torch.Tensor) -> torch.Tensor:
+    """Raise ValueError for a head that was never loaded: trainers begin with NaN or zeros."""
+    low_N, high_N = torch.aminmax(head_NH, dim=-1)
+    if not (low_N.isfinite() & high_N.isfinite()).all():
+        raise ValueError("lm_head.weight has values that are not finite: it was never loaded")
+    if not low_N.any() and not high_N.any():
+        raise ValueError("lm_head.weight has nothing but zeros: it was never loaded")
+    return head_NH

@@ -95,6 +95,11 @@ class PlainEagle3:
         q = self.linear(x, "self_attn.q_proj").view(rows, -1, dim)
         k = self.linear(x, "self_attn.k_proj").view(rows, -1, dim)
         v = self.linear(x, "self_attn.v_proj").view(rows, -1, dim)
+        if self.config.get("qk_norm"):
+            q, k = (
+                self.norm(q, "midlayer.self_attn.q_norm"),
+                self.norm(k, "midlayer.self_attn.k_norm"),
+            )
         q, k = (torch.stack([self.turn(y[i], p) for i, p in enumerate(positions)]) for y in (q, k))
         group = q.shape[1] // k.shape[1]
         seen = torch.ones(rows, rows, dtype=torch.bool).tril()
@@ -148,7 +153,7 @@ class PlainEagle3:
         return F.linear(x, weight, bias)
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        mean = x.pow(2).mean(dim=1, keepdim=True)
+        mean = x.pow(2).mean(dim=-1, keepdim=True)
         return x / torch.sqrt(mean + self.config["rms_norm_eps"]) * self.w[f"{name}.weight"]
 
 
