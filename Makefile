@@ -5,7 +5,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
-SOURCES := protos kernels target_service draft_service gateway slipstream benchmarks
+SOURCES := protos kernels target_service draft_service gateway slipstream training benchmarks
 # npm's buf, if it is installed here or on the path.
 BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 # One thread a test process, and none that spins while it waits.

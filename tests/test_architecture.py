@@ -19,6 +19,7 @@ PACKAGES = (
     "draft_service",
     "gateway",
     "slipstream",
+    "training",
     "benchmarks",
 )
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "manager", "base"}

@@ -17,7 +17,7 @@ from draft_service.drafters.checkpoint_config import (
     architecture_of,
     canonical_config,
 )
-from draft_service.tap_layers import input_of_layer_ids
+from draft_service.tap_layers import input_of_layer_ids, stated_layers
 from kernels.rotary import Rope
 
 # Switches of which one value only can be run. A field that is missing or null has that value.
@@ -31,6 +31,8 @@ _ONLY: Mapping[str, Any] = {
     "eagle_config.use_mtp_layernorm": False,
     "eagle_config.parallel_draft_step": 1,
 }
+# A target of so many layers has three tap layers by default.
+_DEEP_ENOUGH = 8
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,12 @@ class Eagle3Config:
             rope=_rope(config, head_dim),
             **_switches(config),
         )
+
+    @classmethod
+    def for_any_depth(cls, config: Mapping[str, Any]) -> Eagle3Config:
+        """As `from_json`, without a target. Tap layers that are not stated are any three."""
+        stated = stated_layers(canonical_config(config))
+        return cls.from_json(config, max(stated.input_of) if stated else _DEEP_ENOUGH)
 
 
 def _switches(config: Mapping[str, Any]) -> dict[str, bool]:

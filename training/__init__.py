@@ -1,0 +1,1 @@
+"""Drafters of one's own: what is written for other engines to read."""
