@@ -26,7 +26,7 @@ from draft_service.drafters.checkpoint_config import (
     canonical_config,
     checkpoint_format,
 )
-from draft_service.drafters.draft_vocabulary import check_mask, mask_of, target_ids
+from draft_service.drafters.draft_vocabulary import known_tokens, mask_of
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.eagle3_tensors import IGNORED_TENSORS
 from draft_service.tap_layers import output_of_layer_ids, stated_layers
@@ -56,10 +56,9 @@ class Checkpoint:
         """Read a drafter of any format. Raises ValueError for one that cannot be run."""
         config, weights = canonical_config(read_config(directory)), open_drafter(directory)
         known = Eagle3Config.for_any_depth(config)
-        tensors = {name: weights[name] for name in weights if name not in IGNORED_TENSORS}
+        names = set(weights) - IGNORED_TENSORS - {"d2t"}
+        tensors = {name: weights[name] for name in sorted(names)}
         tensors |= _draft_vocabulary(weights, known)
-        if known.draft_vocab_size == known.vocab_size:
-            tensors.pop("d2t", None)
         return cls(_stated_form(config, known, tensors), tensors)
 
     @property
@@ -178,12 +177,8 @@ def _biased(tensors: Mapping[str, torch.Tensor], part: str) -> bool:
 
 def _draft_vocabulary(weights: Weights, known: Eagle3Config) -> dict[str, torch.Tensor]:
     """Return d2t and the mask that belongs to it, checked; nothing if all tokens are known."""
-    if known.draft_vocab_size == known.vocab_size and "d2t" not in weights:
-        return {}
-    ids_N = target_ids(weights["d2t"], known.draft_vocab_size, known.vocab_size)
-    if "t2d" in weights:
-        check_mask(weights["t2d"], ids_N, known.vocab_size)
-    if known.draft_vocab_size == known.vocab_size:
+    ids_N = known_tokens(weights, known.draft_vocab_size, known.vocab_size)
+    if ids_N is None:
         return {}
     return {"d2t": weights["d2t"].long(), "t2d": mask_of(ids_N, known.vocab_size)}
 

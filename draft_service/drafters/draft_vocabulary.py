@@ -13,8 +13,30 @@ import math
 
 import torch
 
+from draft_service.weights import Weights
+
 # As likely as this, a choice of tokens is taken for an accident that never happens.
 _NEVER = math.log(1e-9)
+
+
+def known_tokens(weights: Weights, draft_vocab_size: int, vocab_size: int) -> torch.Tensor | None:
+    """Return the target's id of each draft token of a checkpoint, [N]; None if it knows them all.
+
+    Raises ValueError for a map that is none, and for one that is missing.
+    """
+    every_V = torch.arange(vocab_size)
+    if "d2t" in weights:
+        ids_N = target_ids(weights["d2t"], draft_vocab_size, vocab_size)
+    elif draft_vocab_size == vocab_size:
+        ids_N = every_V
+    else:
+        raise ValueError(
+            f"draft_vocab_size is {draft_vocab_size}, vocab_size {vocab_size}, "
+            "but there is no d2t to map one to the other"
+        )
+    if "t2d" in weights:
+        check_mask(weights["t2d"], ids_N, vocab_size)
+    return None if torch.equal(ids_N, every_V) else ids_N
 
 
 def target_ids(d2t_N: torch.Tensor, draft_vocab_size: int, vocab_size: int) -> torch.Tensor:

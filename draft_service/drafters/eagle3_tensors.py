@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from draft_service.drafters.draft_vocabulary import check_mask, target_ids
+from draft_service.drafters.draft_vocabulary import known_tokens
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.target_side import TargetSide
 from draft_service.weights import Weights, target_embedding, target_head
@@ -86,29 +86,10 @@ class Eagle3Tensors:
         return head_VH if ids_N is None else head_VH[ids_N]
 
     def target_ids(self) -> torch.Tensor | None:
-        """Return the target's id of each draft token; None if they are the same.
-
-        `d2t` holds offsets: draft token i is the target's token i + d2t[i].
-        """
-        ids_N = self._mapped_ids()
-        if "t2d" in self._weights:
-            every = torch.arange(self.config.vocab_size)
-            check_mask(
-                self._weights["t2d"], every if ids_N is None else ids_N, self.config.vocab_size
-            )
-        return ids_N
-
-    def _mapped_ids(self) -> torch.Tensor | None:
+        """Return the target's id of each draft token; None if they are the same."""
         config = self.config
-        if "d2t" in self._weights:
-            self._unused.discard("d2t")
-            return target_ids(self._weights["d2t"], config.draft_vocab_size, config.vocab_size)
-        if config.draft_vocab_size != config.vocab_size:
-            raise ValueError(
-                f"draft_vocab_size is {config.draft_vocab_size}, vocab_size "
-                f"{config.vocab_size}, but there is no d2t to map one to the other"
-            )
-        return None
+        self._unused.discard("d2t")
+        return known_tokens(self._weights, config.draft_vocab_size, config.vocab_size)
 
     def check_all_used(self) -> None:
         """Raise ValueError if tensors are left over."""
