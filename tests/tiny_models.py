@@ -42,6 +42,16 @@ def write_tiny_eagle3(
 
 
 FILE = "model.safetensors"
+# With these fields `write_tiny_eagle3` writes a layer with latent attention. All sizes differ.
+LATENT: dict[str, Any] = {
+    "architectures": ["Eagle3DeepseekV2ForCausalLM"],
+    "model_type": "kimi_k2",
+    "q_lora_rank": 20,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 10,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 6,
+}
 # What vLLM's speculators says beside the config of the layer.
 _OUTER_FIELDS = (
     "draft_vocab_size",
@@ -147,23 +157,45 @@ def _shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         config[name] for name in ("hidden_size", "intermediate_size", "vocab_size")
     )
     taps = _num_taps(config)
-    queries = config["num_attention_heads"] * config["head_dim"]
-    keys = config["num_key_value_heads"] * config["head_dim"]
-    return {
+    attention = _latent_shapes if "kv_lora_rank" in config else _llama_shapes
+    return attention(config) | {
         "embed_tokens.weight": (vocab, hidden),
         "fc.weight": (hidden, taps * config["target_hidden_size"]),
         "midlayer.hidden_norm.weight": (hidden,),
         "midlayer.input_layernorm.weight": (hidden,),
         "midlayer.post_attention_layernorm.weight": (hidden,),
-        "midlayer.self_attn.q_proj.weight": (queries, 2 * hidden),
-        "midlayer.self_attn.k_proj.weight": (keys, 2 * hidden),
-        "midlayer.self_attn.v_proj.weight": (keys, 2 * hidden),
-        "midlayer.self_attn.o_proj.weight": (hidden, queries),
         "midlayer.mlp.gate_proj.weight": (inner, hidden),
         "midlayer.mlp.up_proj.weight": (inner, hidden),
         "midlayer.mlp.down_proj.weight": (hidden, inner),
         "norm.weight": (hidden,),
         "lm_head.weight": (config.get("draft_vocab_size") or vocab, hidden),
+    }
+
+
+def _llama_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden = config["hidden_size"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    return {
+        "midlayer.self_attn.q_proj.weight": (queries, 2 * hidden),
+        "midlayer.self_attn.k_proj.weight": (keys, 2 * hidden),
+        "midlayer.self_attn.v_proj.weight": (keys, 2 * hidden),
+        "midlayer.self_attn.o_proj.weight": (hidden, queries),
+    }
+
+
+def _latent_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    query_rank, rank = config["q_lora_rank"], config["kv_lora_rank"]
+    nope, rope = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+    return {
+        "midlayer.self_attn.q_a_proj.weight": (query_rank, 2 * hidden),
+        "midlayer.self_attn.q_a_layernorm.weight": (query_rank,),
+        "midlayer.self_attn.q_b_proj.weight": (heads * (nope + rope), query_rank),
+        "midlayer.self_attn.kv_a_proj_with_mqa.weight": (rank + rope, 2 * hidden),
+        "midlayer.self_attn.kv_a_layernorm.weight": (rank,),
+        "midlayer.self_attn.kv_b_proj.weight": (heads * (nope + config["v_head_dim"]), rank),
+        "midlayer.self_attn.o_proj.weight": (hidden, heads * config["v_head_dim"]),
     }
 
 

@@ -28,7 +28,7 @@ from draft_service.drafters.checkpoint_config import (
 )
 from draft_service.drafters.draft_vocabulary import known_tokens, mask_of
 from draft_service.drafters.eagle3_config import Eagle3Config
-from draft_service.drafters.eagle3_tensors import IGNORED_TENSORS
+from draft_service.drafters.eagle3_tensors import DOWN_PROJECTIONS, FUSED_DOWN, IGNORED_TENSORS
 from draft_service.tap_layers import output_of_layer_ids, stated_layers
 from draft_service.weights import Weights, open_drafter, read_config
 
@@ -58,7 +58,8 @@ class Checkpoint:
         known = Eagle3Config.for_any_depth(config)
         names = set(weights) - IGNORED_TENSORS - {"d2t"}
         tensors = {name: weights[name] for name in sorted(names)}
-        tensors |= _draft_vocabulary(weights, known)
+        tensors |= _draft_vocabulary(weights, known) | _down_projections(tensors, known)
+        tensors = {name: one for name, one in tensors.items() if name not in FUSED_DOWN}
         return cls(_stated_form(config, known, tensors), tensors)
 
     @property
@@ -181,6 +182,17 @@ def _draft_vocabulary(weights: Weights, known: Eagle3Config) -> dict[str, torch.
     if ids_N is None:
         return {}
     return {"d2t": weights["d2t"].long(), "t2d": mask_of(ids_N, known.vocab_size)}
+
+
+def _down_projections(
+    tensors: Mapping[str, torch.Tensor], known: Eagle3Config
+) -> dict[str, torch.Tensor]:
+    """Return as two what is stored as one: SGLang skips it in silence, for it makes one of two."""
+    fused = [tensors[name] for name in FUSED_DOWN if name in tensors]
+    if known.latent is None or not fused:
+        return {}
+    rank = known.latent.query_rank
+    return dict(zip(DOWN_PROJECTIONS, (fused[0][:rank], fused[0][rank:]), strict=True))
 
 
 def _speculators_config(checkpoint: Checkpoint, verifier: str | None) -> dict[str, Any]:

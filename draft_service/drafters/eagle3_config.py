@@ -14,10 +14,13 @@ from draft_service.drafters.checkpoint_config import (
     LLAMA_ARCHITECTURES,
     MLA_ARCHITECTURES,
     SPECULATORS_ARCHITECTURE,
+    CheckpointFormat,
     architecture_of,
     canonical_config,
+    checkpoint_format,
 )
 from draft_service.tap_layers import input_of_layer_ids, stated_layers
+from kernels.latent_attention import LatentSizes
 from kernels.rotary import Rope
 
 # Switches of which one value only can be run. A field that is missing or null has that value.
@@ -26,6 +29,7 @@ _ONLY: Mapping[str, Any] = {
     "hidden_act": "silu",
     "quantization_config": None,
     "use_sliding_window": False,
+    "mla_use_nope": False,
     # False wants the target's last hidden state after its norm, which is not among the taps.
     "eagle_config.use_aux_hidden_state": True,
     "eagle_config.use_mtp_layernorm": False,
@@ -45,6 +49,7 @@ class Eagle3Config:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    """What the KV cache holds of a token: so many heads of this size."""
     vocab_size: int
     draft_vocab_size: int
     tap_layers: tuple[int, ...]
@@ -66,6 +71,8 @@ class Eagle3Config:
     """The token's embedding is normed."""
     last_norm: bool
     """There is a norm before the head."""
+    latent: LatentSizes | None
+    """Sizes of DeepSeek's latent attention; None for Llama's."""
     qk_norm: bool
     """Each head of queries and keys is normed before it is rotated (Qwen3)."""
 
@@ -90,6 +97,7 @@ class Eagle3Config:
         _check_supported(config)
         heads = _required(config, "num_attention_heads")
         hidden_size = _required(config, "hidden_size")
+        latent = _latent_sizes(config)
         head_dim = config.get("head_dim") or hidden_size // heads
         vocab_size = _required(config, "vocab_size")
         return cls(
@@ -97,13 +105,14 @@ class Eagle3Config:
             target_hidden_size=config.get("target_hidden_size") or hidden_size,
             intermediate_size=_intermediate_size(config),
             num_heads=heads,
-            num_kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=head_dim,
+            num_kv_heads=1 if latent else config.get("num_key_value_heads") or heads,
+            head_dim=latent.head_dim if latent else head_dim,
             vocab_size=vocab_size,
             draft_vocab_size=_draft_vocab_size(config, vocab_size),
             tap_layers=_tap_layers(config, num_target_layers, tap_layers),
             rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-            rope=_rope(config, head_dim),
+            rope=_rope(config, latent.rotated if latent else head_dim),
+            latent=latent,
             **_switches(config),
         )
 
@@ -112,6 +121,18 @@ class Eagle3Config:
         """As `from_json`, without a target. Tap layers that are not stated are any three."""
         stated = stated_layers(canonical_config(config))
         return cls.from_json(config, max(stated.input_of) if stated else _DEEP_ENOUGH)
+
+
+def _latent_sizes(config: Mapping[str, Any]) -> LatentSizes | None:
+    if checkpoint_format(config) is not CheckpointFormat.MLA:
+        return None
+    return LatentSizes(
+        query_rank=_required(config, "q_lora_rank"),
+        latent=_required(config, "kv_lora_rank"),
+        rotated=_required(config, "qk_rope_head_dim"),
+        unrotated=_required(config, "qk_nope_head_dim"),
+        value=_required(config, "v_head_dim"),
+    )
 
 
 def _switches(config: Mapping[str, Any]) -> dict[str, bool]:
@@ -199,6 +220,9 @@ def _tap_layers(
 
 def _rope(config: Mapping[str, Any], head_dim: int) -> Rope:
     rope = Rope.from_config(config, head_dim)
+    given = [name for name in ("mscale", "mscale_all_dim") if rope.scaling.get(name)]
+    if checkpoint_format(config) is CheckpointFormat.MLA and len(given) == 1:
+        raise ValueError(f"rope scaling needs mscale and mscale_all_dim, or neither, got {given}")
     try:
         rope.frequencies()
     except KeyError as missing:

@@ -18,6 +18,7 @@ from draft_service.drafters.draft_vocabulary import known_tokens
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.target_side import TargetSide
 from draft_service.weights import Weights, target_embedding, target_head
+from kernels.latent_attention import LatentSizes
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 # Of use in training only, or a buffer that old exporters wrote out. `verifier_lm_head` is what the
@@ -29,6 +30,16 @@ IGNORED_TENSORS = frozenset(
         "verifier_lm_head.weight",
         "verifier_norm.weight",
     }
+)
+
+# Two layers with the same input, and what engines call them when they are one, queries first.
+DOWN_PROJECTIONS = (
+    "midlayer.self_attn.q_a_proj.weight",
+    "midlayer.self_attn.kv_a_proj_with_mqa.weight",
+)
+FUSED_DOWN = (
+    "midlayer.self_attn.fused_qkv_a_proj_with_mqa.weight",
+    "midlayer.self_attn.fused_qkv_a_proj.weight",
 )
 
 
@@ -51,6 +62,19 @@ class Eagle3Tensors:
     def bias(self, name: str, size: int) -> torch.Tensor | None:
         """Return a linear layer's bias, or None if the checkpoint has none."""
         return self.take(name, size) if name in self._weights else None
+
+    def down_projections(self, sizes: LatentSizes) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the down-projections of queries and of latents, from whichever form they have."""
+        inputs = 2 * self.config.hidden_size
+        outputs = (sizes.query_rank, sizes.latent + sizes.rotated)
+        if (fused := next((name for name in FUSED_DOWN if name in self._weights), None)) is None:
+            query, latent = (
+                self.take(name, rows, inputs)
+                for name, rows in zip(DOWN_PROJECTIONS, outputs, strict=True)
+            )
+        else:
+            query, latent = self.take(fused, sum(outputs), inputs).split(outputs)
+        return query, latent
 
     def fc(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return weight and bias of the layer that joins the taps."""

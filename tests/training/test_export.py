@@ -20,6 +20,7 @@ from tests.draft_service.drafters.played_session import (
 )
 from tests.tiny_models import (
     FILE,
+    LATENT,
     reconfigure,
     rename_tensors,
     replace_tensors,
@@ -280,3 +281,43 @@ def test_configs_are_text_that_a_person_can_read(tmp_path):
     assert list(json.loads(text)) == sorted(json.loads(text))
     assert "\n  " in text
     assert text.endswith("}\n")
+
+
+@pytest.mark.parametrize("target_format", [SGLANG, MLA])
+def test_a_drafter_with_latent_attention_keeps_its_format_and_drafts_the_same(
+    tmp_path, target_format
+):
+    raw = tiny(tmp_path / "raw", **LATENT, draft_vocab_size=50)
+
+    convert(raw, tmp_path / "one", target_format)
+    convert(tmp_path / "one", tmp_path / "two", target_format)
+
+    assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
+    assert meaning_of(tmp_path / "one") == meaning_of(raw)
+    assert same_tensors(tmp_path / "one", raw)
+    assert "layers.0.self_attn.kv_b_proj.weight" in load_file(tmp_path / "one" / FILE)
+    drafts = [list(play(load(path), PlayedSession(), GREEDY)) for path in (raw, tmp_path / "one")]
+    assert drafts[0] == drafts[1]
+
+
+def test_a_fused_down_projection_is_written_as_two(tmp_path):
+    """SGLang itself makes one of them, and skips one that is made already."""
+    raw = tiny(tmp_path / "raw", **LATENT)
+    convert(raw, tmp_path / "separate", MLA)
+    attention, stored = "midlayer.self_attn.", load_file(raw / FILE)
+    parts = [f"{attention}{part}.weight" for part in ("q_a_proj", "kv_a_proj_with_mqa")]
+    fused = {f"{attention}fused_qkv_a_proj_with_mqa.weight": torch.cat([stored[p] for p in parts])}
+    replace_tensors(raw, dict.fromkeys(parts) | fused)
+
+    convert(raw, tmp_path / "out", MLA)
+
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "separate")
+
+
+def test_formats_that_do_not_know_an_attention_are_refused(tmp_path):
+    latent, llama = tiny(tmp_path / "latent", **LATENT), tiny(tmp_path / "llama")
+
+    with pytest.raises(ValueError, match=r"has no latent attention \(Eagle3DeepseekV2ForCausalLM"):
+        convert(latent, tmp_path / "out", SPECULATORS)
+    with pytest.raises(ValueError, match="format mla is for drafters with latent attention"):
+        convert(llama, tmp_path / "out", MLA)

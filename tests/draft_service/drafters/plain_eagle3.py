@@ -34,6 +34,10 @@ class PlainEagle3:
             self.w.setdefault("embed_tokens.weight", self.shared["embed"])
             self.w.setdefault("lm_head.weight", self.shared["head"][self.ids])
 
+    @property
+    def rotated_dim(self) -> int:
+        return self.config["head_dim"]
+
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         """[T, 3 * target hidden] -> [T, hidden]."""
         if self.config.get("fc_norm"):
@@ -118,7 +122,7 @@ class PlainEagle3:
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=1) * self.amplitude()
 
     def rates(self) -> list[float]:
-        theta, dim = self.config["rope_theta"], self.config["head_dim"]
+        theta, dim = self.config["rope_theta"], self.rotated_dim
         plain = [theta ** (-2 * i / dim) for i in range(dim // 2)]
         yarn = self.config.get("rope_scaling")
         if not yarn:
