@@ -70,6 +70,7 @@ class DrafterFacts:
         config = self.config
         return {
             "format": f"{self.checkpoint_format} ({self.architecture})",
+            "layer": self._layer(),
             "parameters": f"{self.num_parameters:,}".replace(",", " "),
             "vocabulary": f"drafts {config.draft_vocab_size} of {config.vocab_size} tokens",
             "tap layers": self._tap_layers(),
@@ -79,6 +80,17 @@ class DrafterFacts:
             "head": _origin(self.own_head),
             "tokenizer": self.tokenizer_digest or "none shipped: it is not compared",
         }
+
+    def _layer(self) -> str:
+        config = self.config
+        if config.latent:
+            return (
+                f"latent attention, {config.num_heads} heads that share {config.head_dim} numbers"
+            )
+        return (
+            f"Llama's attention, {config.num_heads} heads and {config.num_kv_heads} "
+            f"key-value heads of {config.head_dim}"
+        )
 
     def _tap_layers(self) -> str:
         if self.stated is None:

@@ -14,7 +14,7 @@ from slipstream.__main__ import app
 from tests.draft_service.drafters.played_session import write_target
 from tests.draft_service.scripted_target import PAIRING, ScriptedTarget
 from tests.loopback import listening
-from tests.tiny_models import reconfigure, rewrite_as_speculators, write_tiny_eagle3
+from tests.tiny_models import LATENT, reconfigure, rewrite_as_speculators, write_tiny_eagle3
 
 # What the scripted target is.
 SIZES = {"hidden": 32, "vocab": 40, "target_layers": 8}
@@ -59,6 +59,7 @@ def test_it_says_what_a_checkpoint_is_and_what_it_needs(tmp_path):
 
     assert code == 0
     assert said["format"] == "sglang (LlamaForCausalLMEagle3)"
+    assert said["layer"] == "Llama's attention, 4 heads and 2 key-value heads of 8"
     assert said["vocabulary"] == "drafts 30 of 40 tokens"
     assert said["tap layers"] == (
         "inputs of [2, 4, 5], that is outputs of [1, 3, 4]; "
@@ -99,6 +100,13 @@ def test_a_speculators_checkpoint_is_known_and_its_defaults_are_seen(drafter):
 
     assert said["format"] == "speculators (Eagle3Speculator)"
     assert said["switches"] == "norm_before_residual"
+
+
+def test_a_layer_with_latent_attention_is_told_from_llamas(tmp_path):
+    _, said = slipstream("inspect", write_tiny_eagle3(tmp_path, **SIZES, **LATENT))
+
+    assert said["format"] == "mla (Eagle3DeepseekV2ForCausalLM)"
+    assert said["layer"] == "latent attention, 4 heads that share 32 numbers"
 
 
 @pytest.mark.parametrize("missing", ["embed_tokens.weight", "lm_head.weight"])

@@ -26,6 +26,7 @@ from tests.draft_service.drafters.played_session import (
     play,
     target_side,
 )
+from tests.kernels.implementations import running
 from tests.tiny_models import FILE, LATENT, rename_tensors, replace_tensors, write_tiny_eagle3
 
 sizes = {"hidden": HIDDEN, "vocab": VOCAB, "target_layers": LAYERS}
@@ -216,28 +217,38 @@ def test_a_token_takes_one_latent_and_one_rotated_part_in_the_cache_twice(tmp_pa
     assert pages.values_PLCJD2.shape[2:] == (1, 32, 24 + 8, 2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_trees_do_not_feel_who_is_beside_them(tmp_path, dtype):
-    """Bit for bit, as with Llama's layer: all products have 16 rows."""
-    drafter = load(write(tmp_path, dtype=dtype))
+def drafts_with(drafter, seeds, pieces):
+    """Return the trees of some sessions, all in one batch, their rows taken in in pieces."""
     plan, sampling = Plan(4, 3, 12), SamplingParams(temperature=0.8, seed=5)
+    sessions = [PlayedSession(seed=seed, prompt_len=70 + seed) for seed in seeds]
+    guests = [(session, Followed.by(drafter)) for session in sessions]
+    for session, one in guests:
+        edges = [0, *pieces, len(session.tokens) - 1]
+        for first, end in pairwise(edges):
+            one.extend(first, session.tokens[first + 1 : end + 1], session.taps()[first:end])
+    found = drafter.draft([one.wanted(session.tokens, plan, sampling) for session, one in guests])
+    for _, one in guests:
+        one.follower.close()
+    return found
 
-    def drafts(seeds, pieces):
-        sessions = [PlayedSession(seed=seed, prompt_len=70 + seed) for seed in seeds]
-        guests = [(session, Followed.by(drafter)) for session in sessions]
-        for session, one in guests:
-            edges = [0, *pieces, len(session.tokens) - 1]
-            for first, end in pairwise(edges):
-                one.extend(first, session.tokens[first + 1 : end + 1], session.taps()[first:end])
-        wanted = [one.wanted(session.tokens, plan, sampling) for session, one in guests]
-        found = drafter.draft(wanted)
-        for _, one in guests:
-            one.follower.close()
-        return found
 
-    together = drafts([3, 1, 2], pieces=[9, 40])
+@pytest.mark.parametrize(
+    ("kernels", "dtype"),
+    [
+        ("reference", torch.float32),
+        ("reference", torch.bfloat16),
+        ("avx512", torch.bfloat16),
+        ("amx", torch.bfloat16),
+    ],
+)
+def test_trees_do_not_feel_who_is_beside_them(tmp_path, kernels, dtype):
+    """Bit for bit, as with Llama's layer: all products have 16 rows."""
+    with running(kernels):
+        drafter = load(write(tmp_path, dtype=dtype))
 
-    assert together == [drafts([seed], pieces=[])[0] for seed in (3, 1, 2)]
+        together = drafts_with(drafter, [3, 1, 2], pieces=[9, 40])
+
+        assert together == [drafts_with(drafter, [seed], pieces=[])[0] for seed in (3, 1, 2)]
     assert all(len(draft.tokens) == 11 for draft in together)
 
 
