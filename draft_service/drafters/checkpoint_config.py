@@ -46,7 +46,13 @@ SPECULATORS_FIELDS = (
 )
 # Of the target: a drafter is quantized, tied or wired by its own config. Tensors that are
 # quantized all the same have a dtype that is refused.
-_OF_THE_TARGET = ("architectures", "quantization_config", "tie_word_embeddings", "eagle_config")
+_OF_THE_TARGET = (
+    "architectures",
+    "bias",
+    "eagle_config",
+    "quantization_config",
+    "tie_word_embeddings",
+)
 _SPECULATORS_LAYERS = ("llama", "qwen3")
 
 
