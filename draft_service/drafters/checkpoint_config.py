@@ -44,15 +44,9 @@ SPECULATORS_FIELDS = (
     "speculators_version",
     "quantization_config",
 )
-# Of the target: a drafter is quantized, tied or wired by its own config. Tensors that are
-# quantized all the same have a dtype that is refused.
-_OF_THE_TARGET = (
-    "architectures",
-    "bias",
-    "eagle_config",
-    "quantization_config",
-    "tie_word_embeddings",
-)
+# Of the target, like the fields above where they stand within the layer's config. A drafter is
+# quantized by its own config; one that is quantized all the same has tensors that are refused.
+_OF_THE_TARGET = ("architectures", "bias", "eagle_config", "tie_word_embeddings")
 _SPECULATORS_LAYERS = ("llama", "qwen3")
 
 
