@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 _KEY = "eagle_aux_hidden_state_layer_ids"
 
@@ -30,24 +30,42 @@ def input_of_layer_ids(
     are, ids in its eagle_config (1 is added to each if the first is 1), and [2, n // 2, n - 3].
     Raises ValueError for ids that do not ascend within [0, num_layers].
     """
-    ids = _first_stated(config, override)
-    if ids is None:
-        ids = (2, num_layers // 2, num_layers - 3)
+    stated = stated_layers(config, override)
+    ids = stated.input_of if stated else (2, num_layers // 2, num_layers - 3)
     _check(ids, num_layers)
     return ids
 
 
-def _first_stated(
-    config: Mapping[str, Any], override: Sequence[int] | None
-) -> tuple[int, ...] | None:
-    as_is = override or config.get(_KEY)
-    if as_is:
-        return tuple(as_is)
+class StatedLayers(NamedTuple):
+    """Ids of layers, and where they were found."""
+
+    input_of: tuple[int, ...]
+    where: str
+    """"override", "top level" or "eagle_config"."""
+    written: tuple[int, ...]
+    """The ids as they were written, in whichever convention."""
+
+
+def stated_layers(
+    config: Mapping[str, Any], override: Sequence[int] | None = None
+) -> StatedLayers | None:
+    """Return the layers that are stated, unchecked; None if none are, and the default counts."""
+    for where, ids in (("override", override), ("top level", config.get(_KEY))):
+        if ids:
+            return StatedLayers(tuple(ids), where, tuple(ids))
     nested = (config.get("eagle_config") or {}).get(_KEY)
     if not nested:
         return None
     shift = 1 if nested[0] == 1 else 0
-    return tuple(layer + shift for layer in nested)
+    return StatedLayers(tuple(layer + shift for layer in nested), "eagle_config", tuple(nested))
+
+
+def output_of_layer_ids(input_of: Sequence[int]) -> tuple[int, ...] | None:
+    """Return ids for an eagle_config that every engine reads as these layers, or None.
+
+    SGLang adds 1 to ids of some targets in any case, and of others only if they begin with 1.
+    """
+    return tuple(layer - 1 for layer in input_of) if input_of[0] == 2 else None
 
 
 def _check(ids: tuple[int, ...], num_layers: int) -> None:

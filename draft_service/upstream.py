@@ -41,7 +41,7 @@ class Target:
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
         log.info("attached", target=self.address, model=info.model_name)
         pairing = Pairing.from_proto(info.pairing)
-        side = _target_side(info, pairing, model_dir)
+        side = TargetSide.from_proto(info, model_dir)
         await asyncio.to_thread(registry.load, side, pairing)
 
     async def taps(
@@ -65,17 +65,3 @@ class Target:
                     yield response.frame
         finally:
             call.cancel()
-
-
-def _target_side(
-    info: target_pb2.GetTargetResponse, pairing: Pairing, model_dir: Path | None
-) -> TargetSide:
-    return TargetSide(
-        num_layers=info.num_layers,
-        vocab_size=pairing.vocab_size,
-        hidden_size=pairing.hidden_size,
-        max_context_len=info.max_context_len,
-        tap_dtype=pairing.tap_dtype,
-        model_dir=model_dir,
-        tokenizer_digest=pairing.tokenizer_digest,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ class Weights:
         file, stored_name = self._source_of[name]
         tensor: torch.Tensor = file.get_tensor(stored_name)
         return tensor
+
+    def num_elements(self, name: str) -> int:
+        """Return how many numbers a tensor has, without reading them."""
+        file, stored_name = self._source_of[name]
+        return math.prod(file.get_slice(stored_name).get_shape())
 
 
 def open_drafter(drafter_dir: Path) -> Weights:

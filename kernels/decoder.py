@@ -47,6 +47,8 @@ class DecoderLayer:
     input_norm_H: torch.Tensor | None = None
     q_norm_D: torch.Tensor | None = None
     k_norm_D: torch.Tensor | None = None
+    scale: float | None = None
+    """What scores are multiplied by, if it is not 1 / sqrt(head_dim)."""
 
 
 class DecoderStack:
@@ -93,7 +95,7 @@ def decode_layers(
         for layout in layouts:
             mine = slice(first, first := first + layout.num_rows)
             kv.write(index, layout.pool_slots_R, k_RCD[mine], v_RCD[mine])
-            out_RAD[mine] = _attend(q_RAD[mine], kv, index, layout)
+            out_RAD[mine] = _attend(q_RAD[mine], kv, index, layout, layer.scale)
         h_RH = h_RH + layer.o(out_RAD.flatten(1))
         h_RH = h_RH + _mlp(rms_norm(h_RH, layer.post_norm_H, layer.eps), layer)
     inputs[len(stack.layers)] = h_RH
@@ -105,12 +107,16 @@ def _text_positions(layouts: Sequence[RowLayout]) -> torch.Tensor:
     return torch.cat([layout.positions_R + layout.first_position for layout in layouts])
 
 
-def _attend(q_RAD: torch.Tensor, kv: KvPages, layer: int, layout: RowLayout) -> torch.Tensor:
+def _attend(
+    q_RAD: torch.Tensor, kv: KvPages, layer: int, layout: RowLayout, scale: float | None
+) -> torch.Tensor:
     """Return the attention of one session's rows: its queries fill row blocks of their own."""
     q_RX = _padded(q_RAD.flatten(1))
-    scale = q_RAD.shape[-1] ** -0.5
+    scale = q_RAD.shape[-1] ** -0.5 if scale is None else scale
     padded_RAD = q_RX.unflatten(1, q_RAD.shape[1:])
-    out_RAD = position_blocked_attention(padded_RAD, kv, layer, layout.padded, scale)
+    # A faster attention belongs to a faster `decode_layers`: it takes rows that are not padded.
+    attention = position_blocked_attention.reference
+    out_RAD = attention(padded_RAD, kv, layer, layout.padded, scale)
     return out_RAD[: len(q_RAD)]
 
 

@@ -50,6 +50,12 @@ class Rope:
         angles_PD = torch.cat((angles_PF, angles_PF), dim=-1)
         return (angles_PD.cos() * amplitude).to(dtype), (angles_PD.sin() * amplitude).to(dtype)
 
+    @property
+    def score_factor(self) -> float:
+        """What DeepSeek's attention multiplies scores by under yarn; others do not."""
+        all_dim = self.scaling.get("mscale_all_dim") or 0.0
+        return self._yarn_mscale(all_dim) ** 2 if self.kind == "yarn" else 1.0
+
     def frequencies(self) -> tuple[torch.Tensor, float]:
         """Return the inverse frequencies and the factor on cos and sin."""
         exponents_F = torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim

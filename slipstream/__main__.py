@@ -1,4 +1,4 @@
-"""The command line: fetch, up, chat, generate, demo, top, bench, doctor, probe."""
+"""The command line: fetch, up, chat, generate, demo, top, bench, drafters, doctor, probe."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from slipstream.chat import Chat, summary
 from slipstream.client import Client, Completion
 from slipstream.demo import run_demo
 from slipstream.doctor import examine
+from slipstream.drafters import drafters
 from slipstream.fetch import fetch as fetch_model
 from slipstream.generate import Options, as_json, generate, read_prompts
 from slipstream.model_cache import DEFAULT_MODEL, resolve_model
@@ -231,6 +232,7 @@ def top(
 
 bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
 app.add_typer(bench, name="bench")
+app.add_typer(drafters, name="drafters")
 
 
 @bench.command("load")

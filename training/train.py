@@ -11,6 +11,7 @@ Legend: H target's hidden.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 
+from draft_service.drafters.checkpoint_config import CheckpointFormat
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.weights import read_config
 from training.curves import Curves, plot_training
@@ -25,7 +27,7 @@ from training.dataset import Dataset
 from training.draft_module import DraftModule
 from training.draft_vocab import DraftVocab
 from training.drafter_config import drafter_config
-from training.export import write_drafter
+from training.export import Checkpoint, write_checkpoint
 from training.objective import Objective
 from training.recording import Source
 from training.target_weights import TargetWeights
@@ -82,8 +84,27 @@ def train(
     objective = _objective(module.config, recipe, target, vocab, dataset.source)
     Trainer(module, objective, schedule, directory).train(dataset, told)
     plot_training(Curves(directory / "training.csv").columns(), directory / "training.png")
+    return _write(module, config, vocab, dataset.source, directory / "drafter")
+
+
+def _write(
+    module: DraftModule,
+    config: dict[str, Any],
+    vocab: DraftVocab,
+    source: Source,
+    directory: Path,
+) -> Path:
+    """Write the drafter in the format of SafeAILab and SGLang; over an older one, if it is there."""
     tensors = {name: value.detach().bfloat16() for name, value in module.named_parameters()}
-    return write_drafter(directory / "drafter", config, tensors | vocab.tensors(), model_dir)
+    paired = {
+        "target_model": source.model_name,
+        "target_fingerprint": source.target_fingerprint,
+        "tokenizer_digest": source.tokenizer_digest,
+    }
+    checkpoint = Checkpoint(config | {"slipstream": paired}, tensors | vocab.tensors())
+    shutil.rmtree(directory, ignore_errors=True)
+    write_checkpoint(checkpoint, directory, CheckpointFormat.SGLANG)
+    return directory
 
 
 def _config(recipe: Recipe, target: TargetWeights, source: Source) -> dict[str, Any]:

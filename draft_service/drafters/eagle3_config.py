@@ -1,4 +1,4 @@
-"""What config.json says about an EAGLE-3 drafter with a Llama layer.
+"""What config.json says about an EAGLE-3 drafter, whichever format it is in.
 
 Every switch that changes the maths is read or refused; none is ignored. `max_position_embeddings`
 (often 2048) is no limit: positions are rotated as far as the target's context reaches.
@@ -10,21 +10,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from draft_service.tap_layers import input_of_layer_ids
+from draft_service.drafters.checkpoint_config import (
+    LLAMA_ARCHITECTURES,
+    MLA_ARCHITECTURES,
+    SPECULATORS_ARCHITECTURE,
+    CheckpointFormat,
+    architecture_of,
+    canonical_config,
+    checkpoint_format,
+)
+from draft_service.tap_layers import input_of_layer_ids, stated_layers
+from kernels.latent_attention import LatentSizes
 from kernels.rotary import Rope
-
-ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM")
 
 # Switches of which one value only can be run. A field that is missing or null has that value.
 _ONLY: Mapping[str, Any] = {
     "num_hidden_layers": 1,
     "hidden_act": "silu",
     "quantization_config": None,
+    "use_sliding_window": False,
+    "mla_use_nope": False,
     # False wants the target's last hidden state after its norm, which is not among the taps.
     "eagle_config.use_aux_hidden_state": True,
     "eagle_config.use_mtp_layernorm": False,
     "eagle_config.parallel_draft_step": 1,
 }
+# A target of so many layers has three tap layers by default.
+_DEEP_ENOUGH = 8
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class Eagle3Config:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    """What the KV cache holds of a token: so many heads of this size."""
     vocab_size: int
     draft_vocab_size: int
     tap_layers: tuple[int, ...]
@@ -58,6 +71,10 @@ class Eagle3Config:
     """The token's embedding is normed."""
     last_norm: bool
     """There is a norm before the head."""
+    latent: LatentSizes | None
+    """Sizes of DeepSeek's latent attention; None for Llama's."""
+    qk_norm: bool
+    """Each head of queries and keys is normed before it is rotated (Qwen3)."""
 
     @property
     def tapped_width(self) -> int:
@@ -75,9 +92,12 @@ class Eagle3Config:
 
         Raises ValueError naming the field and its value if this drafter cannot be run.
         """
+        _check_architecture(config)
+        config = canonical_config(config)
         _check_supported(config)
         heads = _required(config, "num_attention_heads")
         hidden_size = _required(config, "hidden_size")
+        latent = _latent_sizes(config)
         head_dim = config.get("head_dim") or hidden_size // heads
         vocab_size = _required(config, "vocab_size")
         return cls(
@@ -85,15 +105,34 @@ class Eagle3Config:
             target_hidden_size=config.get("target_hidden_size") or hidden_size,
             intermediate_size=_intermediate_size(config),
             num_heads=heads,
-            num_kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=head_dim,
+            num_kv_heads=1 if latent else config.get("num_key_value_heads") or heads,
+            head_dim=latent.head_dim if latent else head_dim,
             vocab_size=vocab_size,
-            draft_vocab_size=config.get("draft_vocab_size") or vocab_size,
+            draft_vocab_size=_draft_vocab_size(config, vocab_size),
             tap_layers=_tap_layers(config, num_target_layers, tap_layers),
             rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-            rope=_rope(config, head_dim),
+            rope=_rope(config, latent.rotated if latent else head_dim),
+            latent=latent,
             **_switches(config),
         )
+
+    @classmethod
+    def for_any_depth(cls, config: Mapping[str, Any]) -> Eagle3Config:
+        """As `from_json`, without a target. Tap layers that are not stated are any three."""
+        stated = stated_layers(canonical_config(config))
+        return cls.from_json(config, max(stated.input_of) if stated else _DEEP_ENOUGH)
+
+
+def _latent_sizes(config: Mapping[str, Any]) -> LatentSizes | None:
+    if checkpoint_format(config) is not CheckpointFormat.MLA:
+        return None
+    return LatentSizes(
+        query_rank=_required(config, "q_lora_rank"),
+        latent=_required(config, "kv_lora_rank"),
+        rotated=_required(config, "qk_rope_head_dim"),
+        unrotated=_required(config, "qk_nope_head_dim"),
+        value=_required(config, "v_head_dim"),
+    )
 
 
 def _switches(config: Mapping[str, Any]) -> dict[str, bool]:
@@ -107,7 +146,17 @@ def _switches(config: Mapping[str, Any]) -> dict[str, bool]:
         "norm_output": bool(config.get("norm_output")),
         "first_layer_norm": nested.get("use_input_layernorm_in_first_layer") is not False,
         "last_norm": nested.get("use_last_layernorm") is not False,
+        "qk_norm": bool(config.get("qk_norm")),
     }
+
+
+def _check_architecture(config: Mapping[str, Any]) -> None:
+    known = (*LLAMA_ARCHITECTURES, SPECULATORS_ARCHITECTURE, *MLA_ARCHITECTURES)
+    if architecture_of(config) not in known:
+        raise ValueError(
+            f"architecture {architecture_of(config)!r} is no EAGLE-3 drafter that is known: "
+            f"{', '.join(known)}"
+        )
 
 
 def _check_supported(config: Mapping[str, Any]) -> None:
@@ -117,16 +166,26 @@ def _check_supported(config: Mapping[str, Any]) -> None:
         raise ValueError(
             f"num_attention_heads is {heads}, not a multiple of num_key_value_heads {kv_heads}"
         )
-    architecture = (config.get("architectures") or ARCHITECTURES)[0]
-    if architecture not in ARCHITECTURES:
-        raise ValueError(
-            f"architecture {architecture!r} is no EAGLE-3 drafter with a Llama layer; "
-            f"known: {', '.join(ARCHITECTURES)}"
-        )
     for name, only in _ONLY.items():
         value = _field(config, name)
         if value is not None and value != only:
             raise ValueError(f"{name} is {value!r}, only {only!r} is supported")
+    _check_layer_types(config)
+
+
+def _check_layer_types(config: Mapping[str, Any]) -> None:
+    kinds = config.get("layer_types") or ["full_attention"]
+    if kinds[0] != "full_attention":
+        raise ValueError(
+            f"layer_types begins with {kinds[0]!r}, only 'full_attention' is supported"
+        )
+
+
+def _draft_vocab_size(config: Mapping[str, Any], vocab_size: int) -> int:
+    size = _required(config, "draft_vocab_size") if config.get("draft_vocab_size") else vocab_size
+    if size > vocab_size:
+        raise ValueError(f"draft_vocab_size is {size}, more than vocab_size {vocab_size}")
+    return size
 
 
 def _field(config: Mapping[str, Any], name: str) -> Any:
@@ -161,6 +220,9 @@ def _tap_layers(
 
 def _rope(config: Mapping[str, Any], head_dim: int) -> Rope:
     rope = Rope.from_config(config, head_dim)
+    given = [name for name in ("mscale", "mscale_all_dim") if rope.scaling.get(name)]
+    if checkpoint_format(config) is CheckpointFormat.MLA and len(given) == 1:
+        raise ValueError(f"rope scaling needs mscale and mscale_all_dim, or neither, got {given}")
     try:
         rope.frequencies()
     except KeyError as missing:

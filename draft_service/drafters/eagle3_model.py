@@ -1,4 +1,4 @@
-"""The EAGLE-3 drafter's maths: one Llama layer over (next token, hidden state) pairs.
+"""The EAGLE-3 drafter's maths: one decoder layer over (next token, hidden state) pairs.
 
     h = fc(taps)                         the target's hidden state; for a guessed row, its feedback
     x = [norm(embedding), norm(h)]       the embedding first
@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 
+from draft_service.drafters.eagle3_layer import angles, decoder_layer
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
 from draft_service.kv_pool import KvPool
 from kernels.attention import RowLayout
-from kernels.decoder import Angles, DecoderLayer, DecoderStack, decode_layers
+from kernels.decoder import Angles, DecoderStack, decode_layers
 from kernels.elementwise import rms_norm
 from kernels.kv_pages import KvPages, new_pages, num_pages_for
 from kernels.linear import DenseLinear
@@ -43,7 +44,7 @@ class Eagle3Model:
         self._fuse = _Fuse(tensors)
         # Guesses reach past the last committed token.
         length = max_context_len + MAX_TREE_NODES
-        cos_PD, sin_PD = config.rope.tables(length, self.dtype)
+        cos_PD, sin_PD = angles(config, length, self.dtype)
         self._layer = _MidLayer(tensors, (cos_PD.to(self.device), sin_PD.to(self.device)))
         self._norm_output, self._head = _output(tensors)
         self._target_ids_N = tensors.target_ids()
@@ -124,7 +125,7 @@ class _Fuse:
 
 
 class _MidLayer:
-    def __init__(self, tensors: Eagle3Tensors, angles: Angles) -> None:
+    def __init__(self, tensors: Eagle3Tensors, turns: Angles) -> None:
         config = tensors.config
         hidden = config.hidden_size
         self._residual_is_normed = config.norm_before_residual
@@ -132,7 +133,7 @@ class _MidLayer:
             tensors, "midlayer.input_layernorm", hidden, there=config.first_layer_norm
         )
         self._hidden_norm = _norm(tensors, "midlayer.hidden_norm", hidden)
-        self._stack = DecoderStack([_decoder_layer(tensors)], angles)
+        self._stack = DecoderStack([decoder_layer(tensors)], turns)
 
     def __call__(
         self, x_RH: torch.Tensor, h_RH: torch.Tensor, layouts: Sequence[RowLayout], kv: KvPages
@@ -141,29 +142,6 @@ class _MidLayer:
         residual_RH = normed_RH if self._residual_is_normed else h_RH
         pair_R2H = torch.cat((self._embedding_norm(x_RH), normed_RH), dim=-1)
         return decode_layers(residual_RH, self._stack, layouts, kv, (), pair_R2H)[0]
-
-
-def _decoder_layer(tensors: Eagle3Tensors) -> DecoderLayer:
-    config = tensors.config
-    hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
-    queries, keys = config.num_heads * dim, config.num_kv_heads * dim
-
-    def linear(name: str, outputs: int, inputs: int) -> DenseLinear:
-        weight = tensors.take(f"midlayer.{name}.weight", outputs, inputs)
-        return DenseLinear(weight, tensors.bias(f"midlayer.{name}.bias", outputs))
-
-    return DecoderLayer(
-        q=linear("self_attn.q_proj", queries, 2 * hidden),
-        k=linear("self_attn.k_proj", keys, 2 * hidden),
-        v=linear("self_attn.v_proj", keys, 2 * hidden),
-        o=linear("self_attn.o_proj", hidden, queries),
-        gate=linear("mlp.gate_proj", inner, hidden),
-        up=linear("mlp.up_proj", inner, hidden),
-        down=linear("mlp.down_proj", hidden, inner),
-        post_norm_H=tensors.take("midlayer.post_attention_layernorm.weight", hidden),
-        head_dim=dim,
-        eps=config.rms_norm_eps,
-    )
 
 
 def _norm(tensors: Eagle3Tensors, name: str, width: int, *, there: bool = True) -> Norm:

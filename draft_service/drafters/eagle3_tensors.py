@@ -14,13 +14,33 @@ from pathlib import Path
 
 import torch
 
+from draft_service.drafters.draft_vocabulary import known_tokens
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.target_side import TargetSide
 from draft_service.weights import Weights, target_embedding, target_head
+from kernels.latent_attention import LatentSizes
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-# Of use in training only, or a buffer that old exporters wrote out.
-_IGNORED = {"t2d", "midlayer.self_attn.rotary_emb.inv_freq"}
+# Of use in training only, or a buffer that old exporters wrote out. `verifier_lm_head` is what the
+# drafter learnt from, not its own head.
+IGNORED_TENSORS = frozenset(
+    {
+        "t2d",
+        "midlayer.self_attn.rotary_emb.inv_freq",
+        "verifier_lm_head.weight",
+        "verifier_norm.weight",
+    }
+)
+
+# Two layers with the same input, and what engines call them when they are one, queries first.
+DOWN_PROJECTIONS = (
+    "midlayer.self_attn.q_a_proj.weight",
+    "midlayer.self_attn.kv_a_proj_with_mqa.weight",
+)
+FUSED_DOWN = (
+    "midlayer.self_attn.fused_qkv_a_proj_with_mqa.weight",
+    "midlayer.self_attn.fused_qkv_a_proj.weight",
+)
 
 
 class Eagle3Tensors:
@@ -31,7 +51,7 @@ class Eagle3Tensors:
         self.config = config
         self._weights = weights
         self._target = target
-        self._unused = set(weights) - _IGNORED
+        self._unused = set(weights) - IGNORED_TENSORS
         self.dtype = weights["fc.weight"].dtype
 
     def take(self, name: str, *shape: int) -> torch.Tensor:
@@ -42,6 +62,19 @@ class Eagle3Tensors:
     def bias(self, name: str, size: int) -> torch.Tensor | None:
         """Return a linear layer's bias, or None if the checkpoint has none."""
         return self.take(name, size) if name in self._weights else None
+
+    def down_projections(self, sizes: LatentSizes) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the down-projections of queries and of latents, from whichever form they have."""
+        inputs = 2 * self.config.hidden_size
+        outputs = (sizes.query_rank, sizes.latent + sizes.rotated)
+        if (fused := next((name for name in FUSED_DOWN if name in self._weights), None)) is None:
+            query, latent = (
+                self.take(name, rows, inputs)
+                for name, rows in zip(DOWN_PROJECTIONS, outputs, strict=True)
+            )
+        else:
+            query, latent = self.take(fused, sum(outputs), inputs).split(outputs)
+        return query, latent
 
     def fc(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return weight and bias of the layer that joins the taps."""
@@ -68,7 +101,8 @@ class Eagle3Tensors:
         """Return the output head. One that was not shipped is cut out of a whole vocabulary's."""
         config = self.config
         if "lm_head.weight" in self._weights:
-            return self.take("lm_head.weight", config.draft_vocab_size, config.hidden_size)
+            head_NH = self.take("lm_head.weight", config.draft_vocab_size, config.hidden_size)
+            return _trained(head_NH)
         shape = config.vocab_size, config.hidden_size
         tied = config.tied_head
         head_VH = self.embedding() if tied else self._shared("lm_head.weight", target_head, shape)
@@ -76,20 +110,10 @@ class Eagle3Tensors:
         return head_VH if ids_N is None else head_VH[ids_N]
 
     def target_ids(self) -> torch.Tensor | None:
-        """Return the target's id of each draft token; None if they are the same.
-
-        `d2t` holds offsets: draft token i is the target's token i + d2t[i].
-        """
+        """Return the target's id of each draft token; None if they are the same."""
         config = self.config
-        if "d2t" not in self._weights:
-            if config.draft_vocab_size != config.vocab_size:
-                raise ValueError(
-                    f"draft_vocab_size is {config.draft_vocab_size}, vocab_size "
-                    f"{config.vocab_size}, but there is no d2t to map one to the other"
-                )
-            return None
         self._unused.discard("d2t")
-        return _target_ids(self._weights["d2t"], config)
+        return known_tokens(self._weights, config.draft_vocab_size, config.vocab_size)
 
     def check_all_used(self) -> None:
         """Raise ValueError if tensors are left over."""
@@ -127,17 +151,11 @@ def _check_target(config: Eagle3Config, target: TargetSide) -> None:
             raise ValueError(f"{name}: the drafter has {ours}, the target has {theirs}")
 
 
-def _target_ids(d2t_N: torch.Tensor, config: Eagle3Config) -> torch.Tensor:
-    if d2t_N.shape != (config.draft_vocab_size,):
-        raise ValueError(
-            f"d2t has shape {list(d2t_N.shape)}, but draft_vocab_size is {config.draft_vocab_size}"
-        )
-    ids_N = torch.arange(len(d2t_N)) + d2t_N.long()
-    outside = ((ids_N < 0) | (ids_N >= config.vocab_size)).nonzero().flatten().tolist()
-    if outside:
-        first = outside[0]
-        raise ValueError(
-            f"d2t maps draft token {first} to {int(ids_N[first])}, "
-            f"outside the target's vocabulary of {config.vocab_size}"
-        )
-    return ids_N
+def _trained(head_NH: torch.Tensor) -> torch.Tensor:
+    """Raise ValueError for a head that was never loaded: trainers begin with NaN or zeros."""
+    low_N, high_N = torch.aminmax(head_NH, dim=-1)
+    if not (low_N.isfinite() & high_N.isfinite()).all():
+        raise ValueError("lm_head.weight has values that are not finite: it was never loaded")
+    if not low_N.any() and not high_N.any():
+        raise ValueError("lm_head.weight has nothing but zeros: it was never loaded")
+    return head_NH

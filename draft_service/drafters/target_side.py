@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protos import speculation_pb2 as pb
+from protos import target_pb2
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,16 @@ class TargetSide:
     tap_dtype: int = pb.DTYPE_BF16
     model_dir: Path | None = None
     tokenizer_digest: str = ""
+
+    @classmethod
+    def from_proto(cls, info: target_pb2.GetTargetResponse, model_dir: Path | None) -> TargetSide:
+        """Return what a running target says of itself."""
+        return cls(
+            num_layers=info.num_layers,
+            vocab_size=info.pairing.vocab_size,
+            hidden_size=info.pairing.hidden_size,
+            max_context_len=info.max_context_len,
+            tap_dtype=info.pairing.tap_dtype,
+            model_dir=model_dir,
+            tokenizer_digest=info.pairing.tokenizer_digest,
+        )

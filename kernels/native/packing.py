@@ -24,7 +24,8 @@ MAX_HEAD_DIM = 256
 def pack_layers(like: torch.Tensor, layers: Sequence[DecoderLayer]) -> Any:
     """Return the layers packed, or None if the native kernels cannot run them."""
     del like
-    if layers[0].head_dim > MAX_HEAD_DIM or layers[0].head_dim % 2:
+    first = layers[0]
+    if first.head_dim > MAX_HEAD_DIM or first.head_dim % 2 or first.scale is not None:
         return None
     stack = torch.ops.slipstream.new_stack()
     for layer in layers:

@@ -10,7 +10,7 @@ import pytest
 from draft_service.drafters.target_side import TargetSide
 from draft_service.registry import DrafterRefusedError, DrafterSpec, Registry
 from protos.pairing import Pairing, fingerprint
-from tests.tiny_models import write_tiny_eagle3
+from tests.tiny_models import LATENT, rewrite_as_speculators, write_tiny_eagle3
 
 SIDE = TargetSide(num_layers=8, vocab_size=40, hidden_size=32, max_context_len=64)
 TARGET = Pairing(hidden_size=32, vocab_size=40, tap_layers=(2, 4, 5), target_fingerprint="f00d")
@@ -95,6 +95,17 @@ def test_drafters_are_found_by_id_and_the_first_is_the_default(eagle):
     assert [one.refusal for one in registry.all] == ["", ""]
     with pytest.raises(KeyError, match="other"):
         registry.get("other")
+
+
+def test_drafters_of_all_formats_are_served_beside_each_other(tmp_path, eagle):
+    sizes = {"hidden": 32, "vocab": 40, "target_layers": 8}
+    speculators = rewrite_as_speculators(write_tiny_eagle3(tmp_path / "speculators", **sizes))
+    latent = write_tiny_eagle3(tmp_path / "latent", **sizes, **LATENT)
+
+    registry = loaded(f"a={eagle}", f"b={speculators}", f"c={latent}")
+
+    assert [one.refusal for one in registry.all] == ["", "", ""]
+    assert {registry.get(one).kind for one in "abc"} == {"eagle3"}
 
 
 def test_the_first_drafter_that_fits_is_the_default():

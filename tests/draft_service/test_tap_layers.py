@@ -2,7 +2,11 @@
 
 import pytest
 
-from draft_service.tap_layers import input_of_layer_ids
+from draft_service.tap_layers import (
+    input_of_layer_ids,
+    output_of_layer_ids,
+    stated_layers,
+)
 
 KIMI_LAYERS = 61
 
@@ -60,3 +64,27 @@ def test_ids_that_do_not_ascend_within_the_target_are_refused(config):
 def test_a_target_too_shallow_for_the_default_is_refused():
     with pytest.raises(ValueError, match=r"within \[0, 4\].*got \[2, 2, 1\]"):
         input_of_layer_ids({}, 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "override", "expected"),
+    [
+        (top_level(2, 30, 58), None, ((2, 30, 58), "top level", (2, 30, 58))),
+        (nested(1, 29, 57), None, ((2, 30, 58), "eagle_config", (1, 29, 57))),
+        (nested(2, 30, 58), None, ((2, 30, 58), "eagle_config", (2, 30, 58))),
+        (top_level(2, 30, 58), [3, 4], ((3, 4), "override", (3, 4))),
+        ({}, None, None),
+    ],
+)
+def test_where_layers_were_stated_and_how_is_told(config, override, expected):
+    assert stated_layers(config, override) == expected
+
+
+def test_ids_written_for_other_engines_are_read_as_the_same_layers():
+    """Or not written: SGLang reads ids that do not begin with 1 in one way or in another."""
+    written = output_of_layer_ids((2, 30, 58))
+
+    assert written == (1, 29, 57)
+    assert input_of_layer_ids(nested(*written), KIMI_LAYERS) == (2, 30, 58)
+    assert output_of_layer_ids((3, 30, 58)) is None
+    assert output_of_layer_ids((1, 30, 58)) is None

@@ -140,3 +140,21 @@ def test_a_partly_rotated_head_is_refused():
     """Ignoring the factor would compute another model."""
     with pytest.raises(ValueError, match=r"partial_rotary_factor 0\.5"):
         Rope.from_config({"partial_rotary_factor": 0.5}, 64)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [
+        ({}, 1.0),
+        ({"type": "linear", "factor": 64.0, "mscale_all_dim": 1.0}, 1.0),
+        ({"type": "yarn", "factor": 64.0, "mscale_all_dim": 1.0}, 2.0047),
+        ({"type": "yarn", "factor": 64.0, "mscale_all_dim": 0.5}, 1.4592),
+        ({"type": "yarn", "factor": 64.0}, 1.0),
+        ({"type": "yarn", "factor": 1.0, "mscale_all_dim": 1.0}, 1.0),
+    ],
+)
+def test_yarn_scales_the_scores_of_latent_attention(scaling, expected):
+    """(0.1 mscale_all_dim ln(factor) + 1)^2: 2.0047 for Kimi-K2.5."""
+    rope = Rope.from_config({"rope_scaling": scaling}, 64)
+
+    assert rope.score_factor == pytest.approx(expected, abs=1e-4)

@@ -34,6 +34,10 @@ class PlainEagle3:
             self.w.setdefault("embed_tokens.weight", self.shared["embed"])
             self.w.setdefault("lm_head.weight", self.shared["head"][self.ids])
 
+    @property
+    def rotated_dim(self) -> int:
+        return self.config["head_dim"]
+
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         """[T, 3 * target hidden] -> [T, hidden]."""
         if self.config.get("fc_norm"):
@@ -95,6 +99,11 @@ class PlainEagle3:
         q = self.linear(x, "self_attn.q_proj").view(rows, -1, dim)
         k = self.linear(x, "self_attn.k_proj").view(rows, -1, dim)
         v = self.linear(x, "self_attn.v_proj").view(rows, -1, dim)
+        if self.config.get("qk_norm"):
+            q, k = (
+                self.norm(q, "midlayer.self_attn.q_norm"),
+                self.norm(k, "midlayer.self_attn.k_norm"),
+            )
         q, k = (torch.stack([self.turn(y[i], p) for i, p in enumerate(positions)]) for y in (q, k))
         group = q.shape[1] // k.shape[1]
         seen = torch.ones(rows, rows, dtype=torch.bool).tril()
@@ -113,7 +122,7 @@ class PlainEagle3:
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=1) * self.amplitude()
 
     def rates(self) -> list[float]:
-        theta, dim = self.config["rope_theta"], self.config["head_dim"]
+        theta, dim = self.config["rope_theta"], self.rotated_dim
         plain = [theta ** (-2 * i / dim) for i in range(dim // 2)]
         yarn = self.config.get("rope_scaling")
         if not yarn:
@@ -148,7 +157,7 @@ class PlainEagle3:
         return F.linear(x, weight, bias)
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        mean = x.pow(2).mean(dim=1, keepdim=True)
+        mean = x.pow(2).mean(dim=-1, keepdim=True)
         return x / torch.sqrt(mean + self.config["rms_norm_eps"]) * self.w[f"{name}.weight"]
 
 

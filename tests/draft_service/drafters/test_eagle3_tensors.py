@@ -1,11 +1,9 @@
 """A checkpoint that is not what its config or its target says is refused, with both values."""
 
-import json
 import re
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from draft_service.drafters.eagle3 import Eagle3Drafter
 from tests.draft_service.drafters.played_session import (
@@ -16,7 +14,7 @@ from tests.draft_service.drafters.played_session import (
     target_side,
     write_target,
 )
-from tests.tiny_models import FILE, write_tiny_eagle3
+from tests.tiny_models import reconfigure, replace_tensors, write_tiny_eagle3
 
 sizes = {"hidden": HIDDEN, "vocab": VOCAB, "target_layers": LAYERS}
 
@@ -24,17 +22,6 @@ sizes = {"hidden": HIDDEN, "vocab": VOCAB, "target_layers": LAYERS}
 @pytest.fixture
 def drafter_dir(tmp_path):
     return write_tiny_eagle3(tmp_path / "drafter", **sizes)
-
-
-def rewrite(path, **tensors):
-    """Replace tensors of a checkpoint; dots are written as double underscores."""
-    given = {name.replace("__", "."): tensor for name, tensor in tensors.items()}
-    save_file(load_file(path / FILE) | given, path / FILE)
-
-
-def reconfigure(path, **fields):
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | fields))
 
 
 def test_vocabularies_must_be_equally_large(drafter_dir):
@@ -72,7 +59,7 @@ def test_fc_must_take_all_taps(drafter_dir, taps):
     ],
 )
 def test_tensors_must_have_the_shape_that_the_config_promises(drafter_dir, name, shape, expected):
-    rewrite(drafter_dir, **{name: torch.zeros(shape)})
+    replace_tensors(drafter_dir, {name: torch.zeros(shape)})
 
     with pytest.raises(
         ValueError, match=re.escape(f"{name} has shape {shape}, expected {expected}")
@@ -101,14 +88,14 @@ def test_a_bias_that_the_config_promises_must_be_there(drafter_dir):
 @pytest.mark.parametrize("name", ["fc_norm.0.weight", "input_norm.weight", "midlayer.mlp.gate"])
 def test_a_tensor_without_use_is_refused(drafter_dir, name):
     """A norm that the config forgot would otherwise be skipped in silence."""
-    rewrite(drafter_dir, **{name: torch.ones(32)})
+    replace_tensors(drafter_dir, {name: torch.ones(32)})
 
     with pytest.raises(ValueError, match=rf"no use for these tensors .*'{name}'"):
         load(drafter_dir)
 
 
 def test_quantized_weights_are_refused(drafter_dir):
-    rewrite(drafter_dir, norm__weight=torch.ones(32, dtype=torch.int8))
+    replace_tensors(drafter_dir, {"norm.weight": torch.ones(32, dtype=torch.int8)})
 
     with pytest.raises(
         ValueError, match=r"norm\.weight has dtype torch\.int8, supported: .*bfloat16"
@@ -126,7 +113,7 @@ def test_quantized_weights_are_refused(drafter_dir):
 )
 def test_every_draft_token_must_be_one_of_the_target(tmp_path, d2t, message):
     write_tiny_eagle3(tmp_path, **sizes, draft_vocab_size=50)
-    rewrite(tmp_path, d2t=d2t)
+    replace_tensors(tmp_path, {"d2t": d2t})
 
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
