@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from protos import serving
+from slipstream import making
 from slipstream.chat import Chat, summary
 from slipstream.client import Client, Completion
 from slipstream.demo import run_demo
@@ -229,6 +230,9 @@ def top(
         for pair in pairs:
             live.update(view(*pair), refresh=True)
 
+
+app.command()(making.record)
+app.command()(making.train)
 
 bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
 app.add_typer(bench, name="bench")

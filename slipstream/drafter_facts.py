@@ -18,6 +18,7 @@ from draft_service.drafters.eagle3 import Eagle3Drafter
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.eagle3_tensors import IGNORED_TENSORS
 from draft_service.drafters.target_side import TargetSide
+from draft_service.drafters.trained_with import trained_tokenizer_digest
 from draft_service.tap_layers import StatedLayers, stated_layers
 from draft_service.weights import open_drafter, read_config
 from protos.pairing import Pairing, fingerprint, tokenizer_digest
@@ -62,7 +63,7 @@ class DrafterFacts:
             num_parameters=sum(map(weights.num_elements, set(weights) - _NO_PARAMETERS)),
             own_embedding="embed_tokens.weight" in weights,
             own_head="lm_head.weight" in weights or config.tied_head,
-            tokenizer_digest=tokenizer_digest(directory),
+            tokenizer_digest=trained_tokenizer_digest(directory),
         )
 
     def lines(self) -> dict[str, str]:
@@ -78,7 +79,7 @@ class DrafterFacts:
             "target": f"hidden size {config.target_hidden_size}, vocabulary {config.vocab_size}",
             "embedding": _origin(self.own_embedding),
             "head": _origin(self.own_head),
-            "tokenizer": self.tokenizer_digest or "none shipped: it is not compared",
+            "tokenizer": self.tokenizer_digest or "none stated: it is not compared",
         }
 
     def _layer(self) -> str:

@@ -1,4 +1,4 @@
-"""A training that was interrupted goes on: parameters, moments and place, in one safetensors file."""
+"""What a training that was interrupted goes on from: parameters, moments and its place."""
 
 from __future__ import annotations
 

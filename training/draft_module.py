@@ -3,8 +3,8 @@
 Parameters have the names and shapes of a checkpoint in the format of SafeAILab and SGLang, so what
 is trained is what is saved.
 
-Legend: B samples, L rows, H hidden, X tapped width, W target's hidden, D head size, A query heads, C
-key-value heads, N draft vocabulary.
+Legend: B samples, L rows, H hidden, X tapped width, W target's hidden, D head size, A query heads,
+C key-value heads, N draft vocabulary.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(inputs, config.num_kv_heads * dim, bias=False)
         self.o_proj = nn.Linear(config.num_heads * dim, hidden, bias=False)
         cos_LD, sin_LD = config.rope.tables(length, torch.float32)
+        self.cos_LD: torch.Tensor
+        self.sin_LD: torch.Tensor
         self.register_buffer("cos_LD", cos_LD, persistent=False)
         self.register_buffer("sin_LD", sin_LD, persistent=False)
 
@@ -146,6 +148,8 @@ class DraftModule(nn.Module):
 def _check_trainable(config: Eagle3Config) -> None:
     wrong = {
         "bias": config.bias,
+        "latent attention": config.latent is not None,
+        "qk_norm": config.qk_norm,
         "tie_word_embeddings": config.tied_head,
         "use_input_layernorm_in_first_layer false": not config.first_layer_norm,
         "use_last_layernorm false": not config.last_norm,

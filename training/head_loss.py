@@ -58,4 +58,6 @@ def head_loss(
 
     Targets are probabilities; their rows sum to 1. Products are computed in bfloat16.
     """
-    return _HeadLoss.apply(h_RH, head_NH, targets_RN, weights_R)
+    return _HeadLoss.apply(  # type: ignore[no-untyped-call]
+        h_RH, head_NH, targets_RN, weights_R
+    )

@@ -35,7 +35,7 @@ class Progress:
     started_S: torch.Tensor
 
     @property
-    def acceptance_S(self) -> torch.Tensor:
+    def acceptance_S(self) -> torch.Tensor:  # noqa: N802
         """The share of chains whose first s guesses were all right, [S]."""
         return self.accepted_S / self.started_S.clamp(min=1)
 

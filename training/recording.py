@@ -60,7 +60,7 @@ class Source:
         return cls(**{**entry, "tap_layers": tuple(entry["tap_layers"])})
 
 
-class DiskFullError(Exception):
+class DiskFullError(OSError):
     """The recording has reached its limit, or the disk its end."""
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import grpc
 import torch
@@ -19,6 +21,9 @@ from protos.pairing import Pairing
 
 # A subscriber that pays for every message takes many rows in one.
 _ROWS_OF_A_FRAME = 64
+_RETRY_S = 0.2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Target:
 
     async def decode(self, decoding: Decoding) -> list[int]:
         """Return the new tokens, a stop token among them. Raises AioRpcError."""
-        return await self._decode(decoding, expect_taps=False)
+        return await _patiently(partial(self._decode, decoding, expect_taps=False))
 
     async def decode_with_taps(
         self, decoding: Decoding, pairing: Pairing
@@ -53,10 +58,17 @@ class Target:
 
         Raises AioRpcError.
         """
-        async with asyncio.TaskGroup() as group:
-            taps = group.create_task(self._taps(decoding, pairing))
+        return await _patiently(partial(self._decode_with_taps, decoding, pairing))
+
+    async def _decode_with_taps(
+        self, decoding: Decoding, pairing: Pairing
+    ) -> tuple[list[int], torch.Tensor]:
+        taps = asyncio.create_task(self._taps(decoding, pairing))
+        try:
             answer = await self._decode(decoding, expect_taps=True)
-        return answer, torch.cat(taps.result())
+            return answer, torch.cat(await taps)
+        finally:
+            taps.cancel()
 
     async def _decode(self, decoding: Decoding, *, expect_taps: bool) -> list[int]:
         """Decode until the end of the answer; then the session is closed, and its taps end."""
@@ -86,6 +98,17 @@ class Target:
             if response.WhichOneof("message") == "frame":
                 frames.append(tensors.from_proto(response.frame.taps))
         return frames
+
+
+async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Try a call again while the target has no room for it. Raises AioRpcError for all else."""
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+        await asyncio.sleep(_RETRY_S)
 
 
 def _opening(decoding: Decoding, expect_taps: bool) -> target_pb2.OpenSession:

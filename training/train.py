@@ -21,6 +21,7 @@ import torch
 
 from draft_service.drafters.checkpoint_config import CheckpointFormat
 from draft_service.drafters.eagle3_config import Eagle3Config
+from draft_service.drafters.trained_with import SECTION
 from draft_service.weights import read_config
 from training.curves import Curves, plot_training
 from training.dataset import Dataset
@@ -94,14 +95,14 @@ def _write(
     source: Source,
     directory: Path,
 ) -> Path:
-    """Write the drafter in the format of SafeAILab and SGLang; over an older one, if it is there."""
+    """Write the drafter as SafeAILab and SGLang do, over an older one if it is there."""
     tensors = {name: value.detach().bfloat16() for name, value in module.named_parameters()}
     paired = {
         "target_model": source.model_name,
         "target_fingerprint": source.target_fingerprint,
         "tokenizer_digest": source.tokenizer_digest,
     }
-    checkpoint = Checkpoint(config | {"slipstream": paired}, tensors | vocab.tensors())
+    checkpoint = Checkpoint(config | {SECTION: paired}, tensors | vocab.tensors())
     shutil.rmtree(directory, ignore_errors=True)
     write_checkpoint(checkpoint, directory, CheckpointFormat.SGLANG)
     return directory
@@ -154,7 +155,7 @@ def _objective(
 
 
 def columns_of(layers: Sequence[int], source: Source) -> torch.Tensor:
-    """Return which columns of recorded taps these layers are. Raises ValueError if one is not there."""
+    """Return which columns of recorded taps are of these layers. Raises ValueError if some are not."""
     if missing := [layer for layer in layers if layer not in source.tap_layers]:
         raise ValueError(
             f"the drafter reads layers {list(layers)}, the recording has "

@@ -61,7 +61,7 @@ class Tally:
     tokens: int = 0
 
     def add(self, progress: Progress, tokens: int) -> None:
-        self.loss += float(progress.loss)
+        self.loss += progress.loss.item()
         self.batches += 1
         self.accepted_S = self.accepted_S + progress.accepted_S
         self.started_S = self.started_S + progress.started_S

@@ -22,9 +22,10 @@ from draft_service.drafters.eagle3_growth import grow
 from draft_service.drafters.eagle3_model import Eagle3Model
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
 from draft_service.drafters.target_side import TargetSide
+from draft_service.drafters.trained_with import trained_tokenizer_digest
 from draft_service.kv_pool import KvUsage
 from draft_service.weights import open_drafter, read_config
-from protos.pairing import Pairing, tokenizer_digest
+from protos.pairing import Pairing
 
 
 class Eagle3Drafter:
@@ -97,10 +98,10 @@ class Eagle3Drafter:
 
 
 def _pairing(config: Eagle3Config, drafter_dir: Path, target: TargetSide) -> Pairing:
-    digest = tokenizer_digest(drafter_dir)
+    digest = trained_tokenizer_digest(drafter_dir)
     if digest and target.tokenizer_digest and digest != target.tokenizer_digest:
         raise ValueError(
-            f"tokenizer.json: the drafter's digest is {digest}, "
+            f"tokenizer: the drafter's digest is {digest}, "
             f"the target's is {target.tokenizer_digest}"
         )
     return Pairing(

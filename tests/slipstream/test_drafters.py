@@ -152,7 +152,7 @@ def test_a_tokenizer_of_another_target_does_not_fit(drafter, model):
     code, said = slipstream("inspect", drafter, "--target-model", model)
 
     assert code == 1
-    assert "tokenizer.json: the drafter's digest is 44136fa" in said["fits"]
+    assert "tokenizer: the drafter's digest is 44136fa" in said["fits"]
 
 
 @pytest.mark.parametrize(

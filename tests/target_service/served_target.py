@@ -65,6 +65,7 @@ class ServedTarget:
     tap_buffer: int = 2**20
     attach_timeout_s: float = 30
     address: str = field(init=False)
+    channel: grpc.aio.Channel = field(init=False)
     stub: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +112,7 @@ async def serve(model: Llama, **limits: Any) -> AsyncIterator[ServedTarget]:
     stepping = asyncio.create_task(target.loop.serve())
     try:
         async with serving.open_channel(target.address) as channel:
+            target.channel = channel
             target.stub = target_pb2_grpc.TargetServiceStub(channel)
             yield target
             assert not stepping.done()

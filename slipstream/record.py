@@ -1,0 +1,127 @@
+"""`slipstream record`: a target's conversations and their taps, to train drafters on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import grpc
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from protos.pairing import Pairing
+from slipstream.stack import Addresses, LocalStack, StackConfig
+from training.chat_frame import ChatFrame
+from training.made_up import made_up_scripts
+from training.record import Recorder, RecordSettings, source_of
+from training.recording import Recording
+from training.script import Script, read_scripts
+from training.target_client import connect
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What to record, and where it goes."""
+
+    directory: Path
+    model: Path
+    settings: RecordSettings
+    prompt_files: Sequence[Path] = ()
+    seed: int = 0
+    taps: str = "bf16"
+    max_gib: float = 20.0
+
+
+def run_record(options: RecordOptions, target: str | None, console: Console) -> None:
+    """Record a running target, or one of its own for as long as it takes.
+
+    Raises ValueError for prompts or a directory that will not do, DiskFullError, RpcError.
+    """
+    # What is wrong with a prompt file is said before a target is started.
+    scripts = list(chain.from_iterable(map(read_scripts, options.prompt_files)))
+    endless = made_up_scripts(options.seed)
+    with _target(target, options) as address:
+        asyncio.run(_record(options, address, iter(scripts) if scripts else endless, console))
+
+
+@contextlib.contextmanager
+def _target(address: str | None, options: RecordOptions) -> Iterator[str]:
+    if address is not None:
+        yield address
+        return
+    sessions = str(2 * options.settings.concurrency)
+    config = StackConfig(
+        options.model,
+        Addresses.free(),
+        target_args=("--max-sessions", sessions, "--kv-tokens", "131072"),
+        services=("target",),
+    )
+    with LocalStack(config) as stack:
+        yield stack.addresses.target
+
+
+async def _record(
+    options: RecordOptions, address: str, scripts: Iterator[Script], console: Console
+) -> None:
+    async with connect(address) as target:
+        info = await target.info()
+        source = source_of(info, options.taps)
+        recording = Recording(options.directory, source, int(options.max_gib * _GIB))
+        frame = ChatFrame.from_directory(options.model)
+        pairing = Pairing.from_proto(info.pairing)
+        recorder = Recorder(target, frame, pairing, info.max_context_len, options.settings)
+        with _progress(console) as progress:
+            task = progress.add_task(
+                "recording", total=options.settings.num_tokens, completed=recording.num_tokens
+            )
+            told = lambda: progress.update(  # noqa: E731
+                task,
+                completed=recording.num_tokens,
+                description=f"{recording.num_samples} conversations",
+            )
+            with _first_of_a_group():
+                await recorder.record(scripts, recording, told)
+    console.print(
+        f"{recording.num_samples} conversations, {recording.num_tokens} tokens "
+        f"in {options.directory}"
+    )
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tokens"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+@contextlib.contextmanager
+def _first_of_a_group() -> Iterator[None]:
+    """Of many conversations that failed together, say why the first did."""
+    try:
+        yield
+    except* (grpc.RpcError, OSError, ValueError) as failed:
+        raise _first(failed) from None
+
+
+def _first(failed: BaseException) -> BaseException:
+    while isinstance(failed, BaseExceptionGroup):
+        failed = failed.exceptions[0]
+    return failed
