@@ -9,15 +9,22 @@ from draft_service.draft_loop import DraftLoop
 from draft_service.drafters.ngram import NgramDrafter
 from draft_service.following import MAX_IN_FLIGHT
 from draft_service.load import Load
-from draft_service.registry import DrafterSpec, Registry
+from draft_service.loader import DrafterSpec
+from draft_service.registry import Registry
+from draft_service.standings import Standings
 from protos.messages import Plan
 from tests.draft_service.noting_drafter import NotingDrafter, following, frame
 from tests.loopback import eventually
 
 
+def draft_loop() -> DraftLoop:
+    registry = Registry([DrafterSpec("ngram", None)], 64)
+    return DraftLoop(Load(registry), Standings(registry))
+
+
 @pytest.fixture
 async def loop():
-    drafts = DraftLoop(Load(Registry([DrafterSpec("ngram", None)], 64)))
+    drafts = draft_loop()
     yield drafts
     drafts.stop()
 
@@ -118,7 +125,7 @@ async def test_errors_reach_the_client(loop):
 
 
 async def test_stopping_waits_for_the_batch_that_runs():
-    drafts, gate = DraftLoop(Load(Registry([DrafterSpec("ngram", None)], 64))), Gate()
+    drafts, gate = draft_loop(), Gate()
     await drafts.take(following(gate), frame(0, [8, 9]))
     await entered(gate)
     stopping = asyncio.create_task(asyncio.to_thread(drafts.stop))
