@@ -1,4 +1,4 @@
-"""The command line: fetch, up, chat, generate, demo, top, bench, doctor, probe."""
+"""The command line: fetch, up, chat, generate, demo, top, drafters, bench, doctor, probe."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from protos import serving
+from slipstream import drafter_admin
 from slipstream.chat import Chat, summary
 from slipstream.client import Client, Completion
 from slipstream.demo import run_demo
@@ -228,6 +229,8 @@ def top(
         for pair in pairs:
             live.update(view(*pair), refresh=True)
 
+
+app.add_typer(drafter_admin.app, name="drafters")
 
 bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
 app.add_typer(bench, name="bench")
