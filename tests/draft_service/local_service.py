@@ -46,6 +46,7 @@ class LocalService:
         channel: grpc.aio.Channel,
         target: ScriptedTarget,
         registry: Registry,
+        standings: Standings,
         counters: Load,
         target_server: AsyncExitStack,
     ) -> None:
@@ -53,6 +54,7 @@ class LocalService:
         self.admin = draft_admin_pb2_grpc.DraftAdminServiceStub(channel)
         self.target = target
         self.registry = registry
+        self.standings = standings
         self.counters = counters
         self.kill_target = target_server.aclose
 
@@ -113,7 +115,7 @@ async def drafting(
 
         address = await stack.enter_async_context(listening(add))
         client = await stack.enter_async_context(serving.open_channel(address))
-        yield LocalService(client, target, registry, drafts.load, target_server)
+        yield LocalService(client, target, registry, standings, drafts.load, target_server)
 
 
 def opening(**fields: Any) -> pb.DraftRequest:
