@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -157,6 +158,7 @@ class DraftStream:
         Replicas need not have the same drafters: only when all have refused is that final.
         """
         logged, refusals = False, 0
+        reasons: deque[str] = deque(maxlen=self._num_replicas)
         while True:
             reason, refused = await self._follow_once()
             if _is_cancelled():
@@ -164,7 +166,8 @@ class DraftStream:
                 return
             refusals = refusals + 1 if refused else 0
             final = refusals == self._num_replicas
-            pause_s = self._rounds.on_drafter_lost(reason)
+            reasons.append(reason)
+            pause_s = self._rounds.on_drafter_lost("; ".join(dict.fromkeys(reasons)))
             self._news()
             if not logged:
                 log.warning("drafter_lost", session_id=self._session_id, reason=reason, final=final)
@@ -184,7 +187,8 @@ class DraftStream:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}", error.code() in _FINAL
         except asyncio.InvalidStateError:
-            return f"{(await call.code()).name}: {await call.details()}", False
+            code = await call.code()
+            return f"{code.name}: {await call.details()}", code in _FINAL
         except ValueError as error:
             return f"the draft service sent nonsense: {error}", False
         finally:
