@@ -7,14 +7,18 @@ import asyncio
 import structlog
 import torch
 
+from draft_service.admin import DraftAdminServicer
 from draft_service.config import DraftConfig
 from draft_service.draft_loop import DraftLoop
 from draft_service.load import Load
-from draft_service.registry import DrafterSpec, Registry
+from draft_service.loader import DrafterSpec
+from draft_service.registry import Registry
 from draft_service.server import DraftServicer
+from draft_service.standings import Standings
+from draft_service.tap_reader import TapReader
 from draft_service.upstream import Target
 from kernels.native import select
-from protos import draft_pb2_grpc, serving
+from protos import draft_admin_pb2_grpc, draft_pb2_grpc, serving
 
 log = structlog.get_logger()
 
@@ -30,11 +34,15 @@ async def main() -> None:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
     specs = [DrafterSpec.parse(text) for text in config.drafter]
     registry = Registry(specs, config.kv_tokens)
+    standings = Standings(registry, alarms=config.alarms)
     target = Target(serving.open_channel(config.target), config.target)
     server = serving.new_server()
-    drafts = DraftLoop(Load(registry))
-    servicer = DraftServicer(registry, target, drafts, config.max_sessions)
+    drafts = DraftLoop(Load(registry), standings)
+    taps = TapReader(target, drafts, standings)
+    servicer = DraftServicer(registry, standings, taps, drafts.load, config.max_sessions)
     draft_pb2_grpc.add_DraftServiceServicer_to_server(servicer, server)
+    admin = DraftAdminServicer(registry, standings)
+    draft_admin_pb2_grpc.add_DraftAdminServiceServicer_to_server(admin, server)
     attaching = asyncio.create_task(target.attach(registry, config.target_model))
     try:
         await serving.serve(server, config.listen, "draft")

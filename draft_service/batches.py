@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from draft_service.drafters import Drafter
-from draft_service.engine import News, Report, run_batch
+from draft_service.engine import ROWS_OF_A_BATCH, News, Report, run_batch
 from draft_service.following import Following
 from protos import speculation_pb2 as pb
 
@@ -21,7 +21,9 @@ log = structlog.get_logger()
 class Batches:
     """The sessions that are ready, by drafter. The drafter that ran last is the last to run."""
 
-    def __init__(self) -> None:
+    def __init__(self, row_budget: int = ROWS_OF_A_BATCH) -> None:
+        """Batches of so many rows at most."""
+        self._row_budget = row_budget
         # Dictionaries without values: sets that keep their order.
         self._ready: dict[Drafter[Any], dict[Following, None]] = {}
 
@@ -52,17 +54,17 @@ class Batches:
         """Run the next batch. The sessions that failed in it have their error."""
         drafter = next(iter(self._ready))
         sessions = list(self._ready.pop(drafter))
-        report = _run(drafter, sessions)
+        report = _run(drafter, sessions, self._row_budget)
         behind = [following for following in sessions if following.backlog.num_rows]
         if behind:
             self._ready[drafter] = dict.fromkeys(behind)
         return report
 
 
-def _run(drafter: Drafter[Any], sessions: list[Following]) -> Report:
+def _run(drafter: Drafter[Any], sessions: list[Following], row_budget: int) -> Report:
     """Run a batch. If the drafter itself fails, so do all sessions in it, and no others."""
     try:
-        return run_batch(drafter, sessions)
+        return run_batch(drafter, sessions, row_budget)
     except Exception as error:
         log.exception("batch_failed", drafter_id=drafter.drafter_id)
         for following in sessions:

@@ -35,5 +35,8 @@ class DraftConfig(BaseSettings):
     kv_tokens: int = Field(
         65536, ge=1, description="tokens of all sessions together that a drafter's KV cache holds"
     )
+    alarms: bool = Field(
+        True, description="take a drafter whose drafts are never right out of service"
+    )
     max_sessions: int = Field(64, ge=1, description="sessions followed at once")
     log_level: str = Field("info", description="debug, info, warning or error")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from draft_service.drafters import Drafter, Rows, Wanted
 from draft_service.following import Following
 from draft_service.kv_pool import KvPoolFullError
+from draft_service.scoring import Scored
 from protos.messages import DraftTimings, DraftTree
 
 # Rows of all sessions in a forward: bounds the attention's memory, and how long a prompt that is
@@ -28,10 +29,17 @@ class News:
     frames_done: int
     tree: DraftTree | None
     error: Exception | None
+    scored: Sequence[Scored]
 
     @classmethod
     def of(cls, following: Following, tree: DraftTree | None = None) -> News:
-        return cls(following, following.frames_done(), tree, following.failure)
+        return cls(
+            following,
+            following.frames_done(),
+            tree,
+            following.failure,
+            following.take_scored(),
+        )
 
 
 @dataclass(frozen=True)
@@ -43,10 +51,12 @@ class Report:
     grown_rows: int = 0
 
 
-def run_batch(drafter: Drafter[Any], sessions: Sequence[Following]) -> Report:
+def run_batch(
+    drafter: Drafter[Any], sessions: Sequence[Following], row_budget: int = ROWS_OF_A_BATCH
+) -> Report:
     """Take in a piece of every backlog; draft for those that are up to date."""
     started_ns = time.perf_counter_ns()
-    rows = _next_rows(sessions)
+    rows = _next_rows(sessions, row_budget)
     if rows:
         drafter.extend(rows)
     extended_ns = time.perf_counter_ns()
@@ -79,9 +89,9 @@ class _Times(NamedTuple):
         )
 
 
-def _next_rows(sessions: Sequence[Following]) -> list[Rows[Any]]:
+def _next_rows(sessions: Sequence[Following], row_budget: int) -> list[Rows[Any]]:
     behind = [following for following in sessions if following.backlog.num_rows]
-    shares = fair_shares([following.backlog.num_rows for following in behind], ROWS_OF_A_BATCH)
+    shares = fair_shares([following.backlog.num_rows for following in behind], row_budget)
     pieces = []
     for following, share in zip(behind, shares, strict=True):
         try:

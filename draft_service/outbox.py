@@ -19,6 +19,11 @@ class Outbox:
         self._error: Exception | None = None
         self._news = asyncio.Event()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the session ended here."""
+        return self._ended
+
     def put(self, tree: DraftTree) -> None:
         """Tell the client of a tree."""
         self._tree = tree

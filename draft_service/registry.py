@@ -1,55 +1,83 @@
-"""The drafters of this replica: which fit the target, and why the others do not."""
+"""The drafters of this replica: which take sessions, why the others do not, which is for whom.
+
+For the event loop only, but for `load_first`, which comes before there are any sessions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import asyncio
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
+from draft_service.alarm import Alarm
 from draft_service.drafters import Drafter
-from draft_service.drafters.eagle3 import Eagle3Drafter
-from draft_service.drafters.ngram import NgramDrafter
 from draft_service.drafters.target_side import TargetSide
-from protos.messages import check_id
-from protos.pairing import Pairing, fingerprint
+from draft_service.loader import DrafterRefusedError, DrafterSpec, Loader
+from draft_service.outbox import Outbox
+from draft_service.scorecard import Scorecard
+from protos import draft_pb2 as pb
+from protos.pairing import Pairing
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class DrafterSpec:
-    """A drafter to load: `ngram`, or ID=DIRECTORY of an EAGLE-3 checkpoint."""
-
-    drafter_id: str
-    path: Path | None
-
-    @classmethod
-    def parse(cls, text: str) -> DrafterSpec:
-        drafter_id, separator, path = text.partition("=")
-        check_id("drafter", drafter_id)
-        if not path and text != "ngram":
-            raise ValueError(f"drafter must be `ngram` or ID=DIRECTORY, got {text!r}")
-        return cls(drafter_id, Path(path) if separator else None)
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Registered:
-    """A drafter that is ready, or the reason why it is refused."""
+    """A drafter that takes sessions, or the reason why it does not."""
 
     spec: DrafterSpec
     drafter: Drafter[Any] | None
+    state: pb.DrafterState = pb.DRAFTER_STATE_READY
     refusal: str = ""
+    scorecard: Scorecard = field(default_factory=Scorecard)
+    alarm: Alarm = field(default_factory=Alarm)
+    outboxes: set[Outbox] = field(default_factory=set)
+    """Of the sessions that it drafts for."""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether it was unloaded, and its last session has ended."""
+
+    @property
+    def drafter_id(self) -> str:
+        return self.spec.drafter_id
+
+    @property
+    def loaded(self) -> Drafter[Any]:
+        """The drafter of one that takes sessions, or still has some."""
+        assert self.drafter is not None, f"drafter {self.drafter_id!r} is not loaded"
+        return self.drafter
+
+    @property
+    def takes_sessions(self) -> bool:
+        return self.state == pb.DRAFTER_STATE_READY
+
+    def become_ready(self, drafter: Drafter[Any]) -> None:
+        """Take sessions from now on."""
+        self.drafter, self.state, self.refusal = drafter, pb.DRAFTER_STATE_READY, ""
+
+    def close_to_sessions(self, state: pb.DrafterState, refusal: str) -> None:
+        """Take no new sessions from now on."""
+        self.state, self.refusal = state, refusal
 
 
-class DrafterRefusedError(Exception):
-    """The drafter does not fit the target."""
+@dataclass(frozen=True)
+class Canary:
+    """A drafter that takes a share of the sessions that name none."""
+
+    drafter_id: str
+    share: float
+
+
+class DrafterExistsError(Exception):
+    """The id is in use."""
 
 
 class Registry:
-    """Drafters by id. The first one that fits is the default."""
+    """Drafters by id. The default is the first one that takes sessions, unless one was chosen."""
 
     def __init__(self, specs: Sequence[DrafterSpec], kv_tokens: int) -> None:
         """Drafters to load, each with a KV cache for so many tokens if it needs one."""
@@ -58,63 +86,122 @@ class Registry:
         ids = [spec.drafter_id for spec in specs]
         if twice := {drafter_id for drafter_id in ids if ids.count(drafter_id) > 1}:
             raise ValueError(f"every drafter needs an id of its own, got {sorted(twice)} twice")
+        self.canary: Canary | None = None
+        self.loader: Loader | None = None
+        """None before the target was found."""
         self._specs = tuple(specs)
         self._kv_tokens = kv_tokens
-        self._registered: Mapping[str, Registered] = {}
+        self._chosen_id = ""
+        self._registered: dict[str, Registered] = {}
 
     @property
     def default_id(self) -> str:
-        fitting = [entry.spec for entry in self.all if entry.drafter]
-        return (fitting or self._specs)[0].drafter_id
+        """The drafter of sessions that name none; if none takes sessions, the one to be named."""
+        serving = [entry.drafter_id for entry in self.all if entry.takes_sessions]
+        if self._chosen_id in serving:
+            return self._chosen_id
+        first = self.all[0].spec if self.all else self._specs[0]
+        return (serving or [first.drafter_id])[0]
 
     @property
     def all(self) -> list[Registered]:
         return list(self._registered.values())
 
-    def load(self, target: TargetSide, pairing: Pairing) -> None:
+    def load_first(self, target: TargetSide, pairing: Pairing) -> None:
         """Load every drafter for a target; one that does not fit is refused, not fatal."""
-        loaded = [self._load(spec, target, pairing) for spec in self._specs]
-        self._registered = {entry.spec.drafter_id: entry for entry in loaded}
+        loader = Loader(target, pairing, self._kv_tokens)
+        loaded = [_load(loader, spec) for spec in self._specs]
+        self._registered = {entry.drafter_id: entry for entry in loaded}
+        self.loader = loader
 
-    def get(self, drafter_id: str) -> Drafter[Any]:
-        """Return a drafter, the default for "". Raises KeyError or DrafterRefusedError."""
-        entry = self._registered[drafter_id or self.default_id]
-        if entry.drafter is None:
+    def entry(self, drafter_id: str) -> Registered:
+        """Return a drafter that takes sessions. Raises KeyError or DrafterRefusedError."""
+        entry = self._registered[drafter_id]
+        if not entry.takes_sessions:
             raise DrafterRefusedError(entry.refusal)
-        return entry.drafter
+        return entry
 
-    def _load(self, spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Registered:
+    def route(self, session_id: str, drafter_id: str) -> Registered:
+        """Return the drafter for a session: the one it names, the canary, or the default.
+
+        Raises KeyError or DrafterRefusedError.
+        """
+        canary = self.canary
+        if not drafter_id and canary and falls_within(canary.share, "canary", session_id):
+            drafter_id = canary.drafter_id
+        return self.entry(drafter_id or self.default_id)
+
+    def choose_default(self, drafter_id: str) -> None:
+        """Raises KeyError or DrafterRefusedError."""
+        self.entry(drafter_id)
+        self._chosen_id = drafter_id
+        log.info("default_drafter", drafter_id=drafter_id)
+
+    def set_canary(self, canary: Canary) -> None:
+        """Raises KeyError or DrafterRefusedError. A share of 0 ends it."""
+        self.entry(canary.drafter_id)
+        self.canary = canary if canary.share else None
+        log.info("canary", drafter_id=canary.drafter_id, share=canary.share)
+
+    def begin_load(self, spec: DrafterSpec) -> Registered:
+        """Note that a drafter is being loaded. Raises DrafterExistsError."""
+        there = self._registered.get(spec.drafter_id)
+        if there is not None and there.state != pb.DRAFTER_STATE_REFUSED:
+            raise DrafterExistsError(f"drafter {spec.drafter_id!r} is there already")
+        entry = Registered(spec, None, pb.DRAFTER_STATE_LOADING, "it is being loaded")
+        self._registered[spec.drafter_id] = entry
+        return entry
+
+    def begin_unload(self, drafter_id: str) -> Registered:
+        """Give a drafter no new sessions; it goes with the last of them.
+
+        Raises KeyError, or ValueError for the default and for one that is being loaded.
+        """
+        entry = self._registered[drafter_id]
+        if entry.state == pb.DRAFTER_STATE_LOADING:
+            raise ValueError(f"drafter {drafter_id!r} is being loaded")
+        if entry.takes_sessions and drafter_id == self.default_id:
+            raise ValueError(f"drafter {drafter_id!r} is the default: choose another one first")
+        self._end_canary(entry)
+        entry.close_to_sessions(pb.DRAFTER_STATE_DRAINING, "it is being unloaded")
+        self._forget_if_drained(entry)
+        return entry
+
+    def take_out(self, entry: Registered, reason: str) -> None:
+        """Take a drafter that is of no use out of service."""
+        entry.close_to_sessions(pb.DRAFTER_STATE_ALARM, reason)
+        self._end_canary(entry)
+
+    @contextmanager
+    def serving(self, entry: Registered, outbox: Outbox) -> Iterator[None]:
+        """While a drafter drafts for a session."""
+        entry.outboxes.add(outbox)
         try:
-            drafter = self._build(spec, target, pairing)
-            if mismatches := drafter.pairing.mismatches(pairing):
-                raise ValueError("; ".join(mismatches))
-        except (ValueError, OSError) as error:
-            return _refused(spec, str(error))
-        except Exception as error:  # a checkpoint is foreign: it can be wrong in any way
-            return _refused(spec, f"it cannot be loaded: {type(error).__name__}: {error}")
-        log.info("drafter_ready", drafter_id=spec.drafter_id, kind=drafter.kind)
-        return Registered(spec, drafter)
+            yield
+        finally:
+            entry.outboxes.remove(outbox)
+            self._forget_if_drained(entry)
 
-    def _build(self, spec: DrafterSpec, target: TargetSide, pairing: Pairing) -> Drafter[Any]:
-        if spec.path is None:
-            return NgramDrafter(spec.drafter_id, target.vocab_size, target.max_context_len)
-        if target.model_dir is not None:
-            _check_same_model(target.model_dir, pairing)
-        return Eagle3Drafter.load(spec.drafter_id, spec.path, target, kv_tokens=self._kv_tokens)
+    def _end_canary(self, entry: Registered) -> None:
+        if self.canary is not None and self.canary.drafter_id == entry.drafter_id:
+            self.canary = None
 
-
-def _refused(spec: DrafterSpec, reason: str) -> Registered:
-    if spec.path is not None and str(spec.path) not in reason:
-        reason = f"{spec.path}: {reason}"
-    log.error("drafter_refused", drafter_id=spec.drafter_id, reason=reason)
-    return Registered(spec, None, reason)
+    def _forget_if_drained(self, entry: Registered) -> None:
+        if entry.state == pb.DRAFTER_STATE_DRAINING and not entry.outboxes:
+            self._registered.pop(entry.drafter_id, None)
+            entry.drafter = None
+            entry.gone.set()
+            log.info("drafter_unloaded", drafter_id=entry.drafter_id)
 
 
-def _check_same_model(model_dir: Path, pairing: Pairing) -> None:
-    """Weights borrowed from another model than the target's would only lower the accept length."""
-    ours = fingerprint(model_dir)
-    if ours != pairing.target_fingerprint:
-        raise ValueError(
-            f"target_model {model_dir} has fingerprint {ours}, "
-            f"the target serves {pairing.target_fingerprint}"
-        )
+def falls_within(share: float, purpose: str, session_id: str) -> bool:
+    """Whether a session belongs to a share of all: always the same ones, others a purpose."""
+    digest = hashlib.sha256(f"{purpose}:{session_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def _load(loader: Loader, spec: DrafterSpec) -> Registered:
+    try:
+        return Registered(spec, loader.load(spec))
+    except DrafterRefusedError as error:
+        return Registered(spec, None, pb.DRAFTER_STATE_REFUSED, str(error))

@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 
 import grpc
 
-from draft_service.draft_loop import DraftLoop
-from draft_service.drafters import Drafter
-from draft_service.following import Following
 from draft_service.kv_pool import KvPoolFullError
+from draft_service.listing import listing
+from draft_service.load import Load
+from draft_service.loader import DrafterRefusedError
 from draft_service.outbox import Outbox
-from draft_service.registry import DrafterRefusedError, Registered, Registry
+from draft_service.registry import Registered, Registry
 from draft_service.session import DraftSession
-from draft_service.upstream import Target
-from kernels.kv_pages import PAGE_LEN
+from draft_service.standings import Standings
+from draft_service.tap_reader import TapReader
 from protos import draft_pb2 as pb
 from protos import draft_pb2_grpc
 from protos.messages import DraftTree, Plan, SamplingParams
@@ -32,62 +32,53 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
     """DraftService of draft.proto."""
 
     def __init__(
-        self, registry: Registry, target: Target, drafts: DraftLoop, max_sessions: int
+        self,
+        registry: Registry,
+        standings: Standings,
+        taps: TapReader,
+        load: Load,
+        max_sessions: int,
     ) -> None:
         self._registry = registry
-        self._target = target
-        self._drafts = drafts
-        self._load = drafts.load
+        self._standings = standings
+        self._taps = taps
+        self._load = load
         self._max_sessions = max_sessions
 
     async def ListDrafters(  # noqa: N802
         self, request: pb.ListDraftersRequest, context: Any
     ) -> pb.ListDraftersResponse:
-        """Say which drafters there are, and which are refused and why."""
+        """Say which drafters there are, how they do, and which are refused and why."""
         del request, context
-        return pb.ListDraftersResponse(
-            drafters=[_drafter_info(entry) for entry in self._registry.all],
-            default_drafter_id=self._registry.default_id,
-            load=self._load_now(),
-        )
-
-    def _load_now(self) -> pb.DraftLoad:
-        load, pages = self._load, self._load.kv_pages
-        return pb.DraftLoad(
-            sessions=load.sessions,
-            tap_subscriptions=load.tap_subscriptions,
-            kv_tokens_reserved=pages.used * PAGE_LEN,
-            kv_tokens_total=pages.total * PAGE_LEN,
-            batches=load.batches,
-            extended_rows=load.extended_rows,
-            grown_rows=load.grown_rows,
-            dropped_for_memory=load.dropped_for_memory,
-        )
+        return listing(self._registry, self._standings, self._load)
 
     async def Draft(  # noqa: N802
         self, requests: AsyncIterator[pb.DraftRequest], context: Any
     ) -> AsyncIterator[pb.DraftResponse]:
         """Serve one session from its first message to the end of its stream or of its taps."""
-        session, drafter = await self._open(await anext(aiter(requests), None), context)
+        session, entry = await self._open(await anext(aiter(requests), None), context)
         if self._load.sessions >= self._max_sessions:
             await abort_retryable(context, f"all {self._max_sessions} sessions are in use")
+        outbox = Outbox()
         self._load.sessions += 1
         try:
-            yield pb.DraftResponse(opened=pb.DraftOpened(drafter_id=drafter.drafter_id))
-            async with aclosing(self._trees(session, drafter, requests, context)) as trees:
-                async for tree in trees:
-                    yield pb.DraftResponse(tree=tree.to_proto())
+            with self._registry.serving(entry, outbox):
+                yield pb.DraftResponse(opened=pb.DraftOpened(drafter_id=entry.drafter_id))
+                trees = self._trees(session, entry, outbox, requests, context)
+                async with aclosing(trees):
+                    async for tree in trees:
+                        yield pb.DraftResponse(tree=tree.to_proto())
         finally:
             self._load.sessions -= 1
 
     async def _open(
         self, request: pb.DraftRequest | None, context: Any
-    ) -> tuple[DraftSession, Drafter[Any]]:
+    ) -> tuple[DraftSession, Registered]:
         try:
             if request is None or request.WhichOneof("message") != "open":
                 raise ValueError("the first message of Draft must be `open`")
-            drafter = self._registry.get(request.open.drafter_id)
-            return _new_session(request.open, drafter), drafter
+            entry = self._registry.route(request.open.session_id, request.open.drafter_id)
+            return _new_session(request.open, entry), entry
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except DrafterRefusedError as error:
@@ -97,24 +88,23 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         raise AssertionError("abort raises")
 
     def _unknown_drafter(self, drafter_id: str) -> tuple[grpc.StatusCode, str]:
-        known = [entry.spec.drafter_id for entry in self._registry.all]
-        if not known:
-            message = f"the target {self._target.address} was not reachable yet"
-            return grpc.StatusCode.UNAVAILABLE, message
+        if self._registry.loader is None:
+            return grpc.StatusCode.UNAVAILABLE, self._taps.unreachable
+        known = [entry.drafter_id for entry in self._registry.all]
         message = f"no drafter {drafter_id[:80]!r}; known: {', '.join(known)}"
         return grpc.StatusCode.NOT_FOUND, message
 
     async def _trees(
         self,
         session: DraftSession,
-        drafter: Drafter[Any],
+        entry: Registered,
+        outbox: Outbox,
         requests: AsyncIterator[pb.DraftRequest],
         context: Any,
     ) -> AsyncGenerator[DraftTree]:
         """Yield the newest tree, again and again, until client, target or drafter end it."""
-        outbox = Outbox()
         reading = [
-            asyncio.create_task(self._read_taps(session, drafter, outbox)),
+            asyncio.create_task(self._taps.read(session, entry, outbox)),
             asyncio.create_task(_read_plans(session, requests, outbox)),
         ]
         try:
@@ -126,34 +116,15 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             for task in reading:
                 task.cancel()
 
-    async def _read_taps(
-        self, session: DraftSession, drafter: Drafter[Any], outbox: Outbox
-    ) -> None:
-        """Hand every frame over to the drafter, until the target closes the session."""
-        following: Following | None = None
-        self._load.tap_subscriptions += 1
-        try:
-            async with aclosing(self._target.taps(session, drafter.pairing)) as frames:
-                async for frame in frames:
-                    following = following or Following.begin(session, drafter, outbox)
-                    await self._drafts.take(following, frame)
-            outbox.end()
-        except Exception as error:
-            outbox.end(error)
-        finally:
-            self._load.tap_subscriptions -= 1
-            if following is not None:
-                self._drafts.close(following)
 
-
-def _new_session(request: pb.OpenDraft, drafter: Drafter[Any]) -> DraftSession:
-    vocab_size = drafter.pairing.vocab_size
+def _new_session(request: pb.OpenDraft, entry: Registered) -> DraftSession:
+    vocab_size = entry.loaded.pairing.vocab_size
     for token in request.token_ids:
         if token >= vocab_size:
             raise ValueError(f"token_ids must be in [0, {vocab_size}), got {token}")
     return DraftSession(
         request.session_id,
-        drafter.drafter_id,
+        entry.drafter_id,
         list(request.token_ids),
         SamplingParams.from_proto(request.sampling),
         Plan.from_proto(request.plan),
@@ -181,6 +152,9 @@ async def _abort(context: Any, error: Exception) -> NoReturn:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         case KvPoolFullError():
             await abort_retryable(context, str(error))
+        case DrafterRefusedError():
+            message = f"the drafter was taken out of service: {error}"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, message)
         case ValueError():
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the taps broke: {error}")
         case grpc.aio.AioRpcError():
@@ -197,13 +171,3 @@ async def _abort_with_the_target(context: Any, error: grpc.aio.AioRpcError) -> N
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         await abort_retryable(context, reason)
     await context.abort(grpc.StatusCode.UNAVAILABLE, f"the target's taps ended: {reason}")
-
-
-def _drafter_info(entry: Registered) -> pb.DrafterInfo:
-    drafter = entry.drafter
-    return pb.DrafterInfo(
-        drafter_id=entry.spec.drafter_id,
-        kind=drafter.kind if drafter else "",
-        pairing=drafter.pairing.to_proto() if drafter else None,
-        refusal=entry.refusal,
-    )

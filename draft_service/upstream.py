@@ -42,7 +42,7 @@ class Target:
         log.info("attached", target=self.address, model=info.model_name)
         pairing = Pairing.from_proto(info.pairing)
         side = TargetSide.from_proto(info, model_dir)
-        await asyncio.to_thread(registry.load, side, pairing)
+        await asyncio.to_thread(registry.load_first, side, pairing)
 
     async def taps(
         self, session: DraftSession, pairing: Pairing

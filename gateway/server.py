@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -69,11 +69,12 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         )
 
     async def _list_drafters(self) -> draft_pb2.ListDraftersResponse:
-        try:
-            request = draft_pb2.ListDraftersRequest()
-            return await self._replicas.next().ListDrafters(request, timeout=_LIST_TIMEOUT_S)
-        except grpc.aio.AioRpcError:
-            return draft_pb2.ListDraftersResponse()
+        """Ask the replicas in turn; one that does not answer is passed over."""
+        request = draft_pb2.ListDraftersRequest()
+        for replica in self._replicas.rotation():
+            with suppress(grpc.aio.AioRpcError):
+                return await replica.ListDrafters(request, timeout=_LIST_TIMEOUT_S)
+        return draft_pb2.ListDraftersResponse()
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, context: Any

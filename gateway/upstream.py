@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -25,7 +26,7 @@ log = structlog.get_logger()
 _OPEN_PATIENCE_S = 3.0
 _OPEN_PAUSE_S = 0.1
 
-# Another try would end the same way.
+# Another try at the same replica would end the same way.
 _FINAL = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.NOT_FOUND,
@@ -115,12 +116,16 @@ class DraftReplicas:
     def __init__(self, channels: Sequence[grpc.aio.Channel]) -> None:
         if not channels:
             raise ValueError("at least one draft service is needed, got none")
-        stubs = [draft_pb2_grpc.DraftServiceStub(channel) for channel in channels]
-        self._turn = itertools.cycle(stubs)
+        self._stubs = [draft_pb2_grpc.DraftServiceStub(channel) for channel in channels]
+        self._turn = itertools.cycle(range(len(channels)))
 
-    def next(self) -> draft_pb2_grpc.DraftServiceStub:
-        """Return the replica whose turn it is."""
-        return next(self._turn)
+    def __len__(self) -> int:
+        return len(self._stubs)
+
+    def rotation(self) -> list[draft_pb2_grpc.DraftServiceStub]:
+        """Return all replicas, first the one whose turn it is."""
+        first = next(self._turn)
+        return self._stubs[first:] + self._stubs[:first]
 
 
 def _is_cancelled() -> bool:
@@ -140,21 +145,29 @@ class DraftStream:
         news: Callable[[], None],
     ) -> None:
         """`news` is called after everything that the rounds were told."""
-        self._replicas = replicas
+        self._num_replicas = len(replicas)
+        self._turn = itertools.cycle(replicas.rotation())
         self._session_id = session_id
         self._generation = generation
         self._rounds = rounds
         self._news = news
 
     async def run(self) -> None:
-        """Follow the session until cancelled, with ever longer pauses between failures."""
-        logged = False
+        """Follow the session until cancelled, with ever longer pauses between failures.
+
+        Replicas need not have the same drafters: only when all have refused is that final.
+        """
+        logged, refusals = False, 0
+        reasons: deque[str] = deque(maxlen=self._num_replicas)
         while True:
-            reason, final = await self._follow_once()
+            reason, refused = await self._follow_once()
             if _is_cancelled():
                 # A call that failed at the same moment hides it: nobody wants drafts any more.
                 return
-            pause_s = self._rounds.on_drafter_lost(reason)
+            refusals = refusals + 1 if refused else 0
+            final = refusals == self._num_replicas
+            reasons.append(reason)
+            pause_s = self._rounds.on_drafter_lost("; ".join(dict.fromkeys(reasons)))
             self._news()
             if not logged:
                 log.warning("drafter_lost", session_id=self._session_id, reason=reason, final=final)
@@ -164,8 +177,8 @@ class DraftStream:
             await asyncio.sleep(pause_s)
 
     async def _follow_once(self) -> tuple[str, bool]:
-        """Open a stream and pass on what comes; return why it ended, and whether for good."""
-        call = self._replicas.next().Draft()
+        """Open a stream and pass on what comes; return why it ended, and whether it was refused."""
+        call = next(self._turn).Draft()
         try:
             await call.write(draft_pb2.DraftRequest(open=self._open_request()))
             async for response in call:
@@ -174,7 +187,8 @@ class DraftStream:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}", error.code() in _FINAL
         except asyncio.InvalidStateError:
-            return f"{(await call.code()).name}: {await call.details()}", False
+            code = await call.code()
+            return f"{code.name}: {await call.details()}", code in _FINAL
         except ValueError as error:
             return f"the draft service sent nonsense: {error}", False
         finally:

@@ -25,29 +25,39 @@ _sym_db = _symbol_database.Default()
 from protos import speculation_pb2 as protos_dot_speculation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/draft.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\x15\n\x13ListDraftersRequest\"\x88\x01\n\x14ListDraftersResponse\x12,\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.DrafterInfo\x12\x1a\n\x12\x64\x65\x66\x61ult_drafter_id\x18\x02 \x01(\t\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.slipstream.v1.DraftLoad\"i\n\x0b\x44rafterInfo\x12\x12\n\ndrafter_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\'\n\x07pairing\x18\x03 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x0f\n\x07refusal\x18\x04 \x01(\t\"\xc5\x01\n\tDraftLoad\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x19\n\x11tap_subscriptions\x18\x02 \x01(\r\x12\x1a\n\x12kv_tokens_reserved\x18\x03 \x01(\x04\x12\x17\n\x0fkv_tokens_total\x18\x04 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\x04\x12\x15\n\rextended_rows\x18\x06 \x01(\x04\x12\x12\n\ngrown_rows\x18\x07 \x01(\x04\x12\x1a\n\x12\x64ropped_for_memory\x18\x08 \x01(\x04\"h\n\x0c\x44raftRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.slipstream.v1.OpenDraftH\x00\x12#\n\x04plan\x18\x02 \x01(\x0b\x32\x13.slipstream.v1.PlanH\x00\x42\t\n\x07message\"r\n\rDraftResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.DraftOpenedH\x00\x12(\n\x04tree\x18\x02 \x01(\x0b\x32\x18.slipstream.v1.DraftTreeH\x00\x42\t\n\x07message\"\xae\x01\n\tOpenDraft\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\ndrafter_id\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12!\n\x04plan\x18\x05 \x01(\x0b\x32\x13.slipstream.v1.Plan\x12\x12\n\nprompt_len\x18\x06 \x01(\x04\"!\n\x0b\x44raftOpened\x12\x12\n\ndrafter_id\x18\x01 \x01(\t2\xaf\x01\n\x0c\x44raftService\x12W\n\x0cListDrafters\x12\".slipstream.v1.ListDraftersRequest\x1a#.slipstream.v1.ListDraftersResponse\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/draft.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\x15\n\x13ListDraftersRequest\"\xd6\x01\n\x14ListDraftersResponse\x12,\n\x08\x64rafters\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.DrafterInfo\x12\x1a\n\x12\x64\x65\x66\x61ult_drafter_id\x18\x02 \x01(\t\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.slipstream.v1.DraftLoad\x12%\n\x06\x63\x61nary\x18\x04 \x01(\x0b\x32\x15.slipstream.v1.Canary\x12%\n\x06shadow\x18\x05 \x01(\x0b\x32\x15.slipstream.v1.Shadow\"\xd3\x01\n\x0b\x44rafterInfo\x12\x12\n\ndrafter_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\'\n\x07pairing\x18\x03 \x01(\x0b\x32\x16.slipstream.v1.Pairing\x12\x0f\n\x07refusal\x18\x04 \x01(\t\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.DrafterState\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12*\n\x05score\x18\x07 \x01(\x0b\x32\x1b.slipstream.v1.DrafterScore\"\xcd\x01\n\x0c\x44rafterScore\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x16\n\x0e\x64rafted_rounds\x18\x02 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x04\x12\x1c\n\x14\x61\x63\x63\x65pted_by_position\x18\x04 \x03(\x04\x12\x15\n\raccept_length\x18\x05 \x01(\x01\x12\x19\n\x11\x61\x63\x63\x65pt_length_low\x18\x06 \x01(\x01\x12\x1a\n\x12\x61\x63\x63\x65pt_length_high\x18\x07 \x01(\x01\x12\x17\n\x0fscored_sessions\x18\x08 \x01(\x04\"+\n\x06\x43\x61nary\x12\x12\n\ndrafter_id\x18\x01 \x01(\t\x12\r\n\x05share\x18\x02 \x01(\x01\"\xc8\x02\n\x06Shadow\x12\x14\n\x0c\x63\x61ndidate_id\x18\x01 \x01(\t\x12\x14\n\x0cincumbent_id\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\x12\x30\n\npromote_if\x18\x04 \x01(\x0b\x32\x1c.slipstream.v1.PromotionRule\x12\x0f\n\x07running\x18\x05 \x01(\x08\x12\x0f\n\x07outcome\x18\x06 \x01(\t\x12\x10\n\x08sessions\x18\x07 \x01(\r\x12\x18\n\x10\x64ropped_sessions\x18\x08 \x01(\x04\x12\x0e\n\x06rounds\x18\t \x01(\x04\x12\x1f\n\x17\x63\x61ndidate_accept_length\x18\n \x01(\x01\x12\x1f\n\x17incumbent_accept_length\x18\x0b \x01(\x01\x12\x0c\n\x04gain\x18\x0c \x01(\x01\x12\x10\n\x08gain_low\x18\r \x01(\x01\x12\x11\n\tgain_high\x18\x0e \x01(\x01\"J\n\rPromotionRule\x12\x11\n\tbetter_by\x18\x01 \x01(\x01\x12\x12\n\nconfidence\x18\x02 \x01(\x01\x12\x12\n\nmax_rounds\x18\x03 \x01(\x04\"\xc5\x01\n\tDraftLoad\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x19\n\x11tap_subscriptions\x18\x02 \x01(\r\x12\x1a\n\x12kv_tokens_reserved\x18\x03 \x01(\x04\x12\x17\n\x0fkv_tokens_total\x18\x04 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\x04\x12\x15\n\rextended_rows\x18\x06 \x01(\x04\x12\x12\n\ngrown_rows\x18\x07 \x01(\x04\x12\x1a\n\x12\x64ropped_for_memory\x18\x08 \x01(\x04\"h\n\x0c\x44raftRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.slipstream.v1.OpenDraftH\x00\x12#\n\x04plan\x18\x02 \x01(\x0b\x32\x13.slipstream.v1.PlanH\x00\x42\t\n\x07message\"r\n\rDraftResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.slipstream.v1.DraftOpenedH\x00\x12(\n\x04tree\x18\x02 \x01(\x0b\x32\x18.slipstream.v1.DraftTreeH\x00\x42\t\n\x07message\"\xae\x01\n\tOpenDraft\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\ndrafter_id\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12!\n\x04plan\x18\x05 \x01(\x0b\x32\x13.slipstream.v1.Plan\x12\x12\n\nprompt_len\x18\x06 \x01(\x04\"!\n\x0b\x44raftOpened\x12\x12\n\ndrafter_id\x18\x01 \x01(\t*\xb1\x01\n\x0c\x44rafterState\x12\x1d\n\x19\x44RAFTER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44RAFTER_STATE_LOADING\x10\x01\x12\x17\n\x13\x44RAFTER_STATE_READY\x10\x02\x12\x1a\n\x16\x44RAFTER_STATE_DRAINING\x10\x03\x12\x19\n\x15\x44RAFTER_STATE_REFUSED\x10\x04\x12\x17\n\x13\x44RAFTER_STATE_ALARM\x10\x05\x32\xaf\x01\n\x0c\x44raftService\x12W\n\x0cListDrafters\x12\".slipstream.v1.ListDraftersRequest\x1a#.slipstream.v1.ListDraftersResponse\x12\x46\n\x05\x44raft\x12\x1b.slipstream.v1.DraftRequest\x1a\x1c.slipstream.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.draft_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_DRAFTERSTATE']._serialized_start=1812
+  _globals['_DRAFTERSTATE']._serialized_end=1989
   _globals['_LISTDRAFTERSREQUEST']._serialized_start=63
   _globals['_LISTDRAFTERSREQUEST']._serialized_end=84
   _globals['_LISTDRAFTERSRESPONSE']._serialized_start=87
-  _globals['_LISTDRAFTERSRESPONSE']._serialized_end=223
-  _globals['_DRAFTERINFO']._serialized_start=225
-  _globals['_DRAFTERINFO']._serialized_end=330
-  _globals['_DRAFTLOAD']._serialized_start=333
-  _globals['_DRAFTLOAD']._serialized_end=530
-  _globals['_DRAFTREQUEST']._serialized_start=532
-  _globals['_DRAFTREQUEST']._serialized_end=636
-  _globals['_DRAFTRESPONSE']._serialized_start=638
-  _globals['_DRAFTRESPONSE']._serialized_end=752
-  _globals['_OPENDRAFT']._serialized_start=755
-  _globals['_OPENDRAFT']._serialized_end=929
-  _globals['_DRAFTOPENED']._serialized_start=931
-  _globals['_DRAFTOPENED']._serialized_end=964
-  _globals['_DRAFTSERVICE']._serialized_start=967
-  _globals['_DRAFTSERVICE']._serialized_end=1142
+  _globals['_LISTDRAFTERSRESPONSE']._serialized_end=301
+  _globals['_DRAFTERINFO']._serialized_start=304
+  _globals['_DRAFTERINFO']._serialized_end=515
+  _globals['_DRAFTERSCORE']._serialized_start=518
+  _globals['_DRAFTERSCORE']._serialized_end=723
+  _globals['_CANARY']._serialized_start=725
+  _globals['_CANARY']._serialized_end=768
+  _globals['_SHADOW']._serialized_start=771
+  _globals['_SHADOW']._serialized_end=1099
+  _globals['_PROMOTIONRULE']._serialized_start=1101
+  _globals['_PROMOTIONRULE']._serialized_end=1175
+  _globals['_DRAFTLOAD']._serialized_start=1178
+  _globals['_DRAFTLOAD']._serialized_end=1375
+  _globals['_DRAFTREQUEST']._serialized_start=1377
+  _globals['_DRAFTREQUEST']._serialized_end=1481
+  _globals['_DRAFTRESPONSE']._serialized_start=1483
+  _globals['_DRAFTRESPONSE']._serialized_end=1597
+  _globals['_OPENDRAFT']._serialized_start=1600
+  _globals['_OPENDRAFT']._serialized_end=1774
+  _globals['_DRAFTOPENED']._serialized_start=1776
+  _globals['_DRAFTOPENED']._serialized_end=1809
+  _globals['_DRAFTSERVICE']._serialized_start=1992
+  _globals['_DRAFTSERVICE']._serialized_end=2167
 # @@protoc_insertion_point(module_scope)

@@ -61,8 +61,10 @@ class DraftServiceServicer:
         standing plan. Trees are pushed without being asked for, one whenever the target commits tokens.
         Half-close or cancel the stream to close the session.
 
-        Errors: NOT_FOUND for an unknown drafter, FAILED_PRECONDITION when the drafter does not fit the
-        target (the message names both values), UNAVAILABLE when the target or the session is gone.
+        Errors: NOT_FOUND for an unknown drafter, FAILED_PRECONDITION when the drafter takes no sessions
+        (it does not fit the target, and the message names both values; it is being loaded or unloaded;
+        it was taken out of service), UNAVAILABLE when the target, the session or a drafter that others
+        can take over from is gone: open again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

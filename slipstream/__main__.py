@@ -1,4 +1,4 @@
-"""The command line: fetch, up, chat, generate, demo, top, bench, drafters, doctor, probe."""
+"""The command line: models, a local stack, answers, drafters, measurements, a doctor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from protos import serving
-from slipstream import making
+from slipstream import drafter_admin, making
 from slipstream.chat import Chat, summary
 from slipstream.client import Client, Completion
 from slipstream.demo import run_demo
@@ -233,6 +233,7 @@ def top(
 
 app.command()(making.record)
 app.command()(making.train)
+drafters.add_typer(drafter_admin.app)
 
 bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
 app.add_typer(bench, name="bench")

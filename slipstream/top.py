@@ -1,6 +1,7 @@
 """`slipstream top`: what both services are doing, live.
 
-Numbers that only grow are shown as they grow, from one look to the next.
+Numbers that only grow are shown as they grow, from one look to the next; how good the drafters are,
+over all that they drafted.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
-from protos.draft_pb2 import DraftLoad
+from protos.draft_pb2 import ListDraftersResponse
 from protos.target_pb2 import GetTargetResponse, TargetLoad
+from slipstream.drafter_table import drafter_lines
 from slipstream.probe import get_target, list_drafters
 
 _BAR_WIDTH = 30
@@ -27,7 +29,7 @@ class Look:
 
     at: float
     target: GetTargetResponse | None
-    draft: DraftLoad | None
+    draft: ListDraftersResponse | None
 
     @classmethod
     def now(cls, target: str, draft: str) -> Look:
@@ -42,9 +44,9 @@ def _target(address: str) -> GetTargetResponse | None:
         return None
 
 
-def _draft(address: str) -> DraftLoad | None:
+def _draft(address: str) -> ListDraftersResponse | None:
     try:
-        return list_drafters(address).load
+        return list_drafters(address)
     except grpc.RpcError:
         return None
 
@@ -88,7 +90,7 @@ def _target_panel(before: Look, now: Look, seconds: float) -> Panel:
 def _draft_panel(before: Look, now: Look, seconds: float) -> Panel:
     if now.draft is None:
         return Panel("does not answer", title="draft service")
-    load, then = now.draft, before.draft or now.draft
+    load, then = now.draft.load, (before.draft or now.draft).load
     rows = {
         "sessions": f"{load.sessions}, {load.tap_subscriptions} tap streams",
         "KV cache": _bar(load.kv_tokens_reserved, load.kv_tokens_total),
@@ -97,7 +99,8 @@ def _draft_panel(before: Look, now: Look, seconds: float) -> Panel:
         f"{(load.grown_rows - then.grown_rows) / seconds:.1f} guessed",
         "out of memory": str(load.dropped_for_memory),
     }
-    return Panel(_table(rows), title="draft service")
+    drafters = drafter_lines(now.draft) if now.draft.drafters else ()
+    return Panel(Group(_table(rows), *drafters), title="draft service")
 
 
 def _table(rows: dict[str, str]) -> Table:

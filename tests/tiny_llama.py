@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -63,6 +63,25 @@ def write_tiny_llama(
     save_shards(path, {n: t for n, t in tensors.items() if n not in set(without)}, shards)
     if tokenizer:
         write_byte_tokenizer(path)
+    return path
+
+
+def write_repeating_llama(path: Path, *, cycle: int = 5, **rest: Any) -> Path:
+    """Write a model whose text mostly runs in circles of so many tokens; return the path.
+
+    Its layers add next to nothing, and its head knows each token's successor.
+    """
+    write_tiny_llama(path, **rest)
+    file = path / "model.safetensors"
+    tensors = load_file(file)
+    for name, tensor in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensor *= 0.003
+    embedding = tensors["model.embed_tokens.weight"]
+    ids = torch.arange(len(embedding) - len(embedding) % cycle)
+    successors = ids - ids % cycle + (ids + 1) % cycle
+    tensors["lm_head.weight"][successors] = embedding[ids]
+    save_file(tensors, file)
     return path
 
 

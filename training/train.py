@@ -155,7 +155,7 @@ def _objective(
 
 
 def columns_of(layers: Sequence[int], source: Source) -> torch.Tensor:
-    """Return the columns of recorded taps that are these layers'. Raises ValueError if some lack."""
+    """Return the columns of recorded taps that are these layers'. Raises ValueError if not."""
     if missing := [layer for layer in layers if layer not in source.tap_layers]:
         raise ValueError(
             f"the drafter reads layers {list(layers)}, the recording has "

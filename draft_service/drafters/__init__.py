@@ -87,6 +87,10 @@ class Drafter(Protocol[F]):
     def kv_usage(self) -> KvUsage:
         """Return how much of its KV cache is in use."""
 
+    @property
+    def target_ids(self) -> Sequence[int] | None:
+        """Return the target's id of each token of its own vocabulary; None if they are the same."""
+
     def follow(self, first_row: int) -> F:
         """Begin to follow a session whose first row will be at position `first_row`.
 

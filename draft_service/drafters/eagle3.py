@@ -69,6 +69,11 @@ class Eagle3Drafter:
         """How many KV pages are in use, and how many there are."""
         return self._pool.usage
 
+    @property
+    def target_ids(self) -> list[int] | None:
+        """The target's id of each draft token; None if they are the same."""
+        return self._model.target_ids
+
     def follow(self, first_row: int) -> Eagle3Follower:
         """Begin to follow a session whose first row will be at position `first_row`."""
         return Eagle3Follower(self._pool, first_row)

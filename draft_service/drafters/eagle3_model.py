@@ -55,6 +55,11 @@ class Eagle3Model:
         return self._embedding_VH.dtype
 
     @property
+    def target_ids(self) -> list[int] | None:
+        """The target's id of each draft token; None if they are the same."""
+        return None if self._target_ids_N is None else self._target_ids_N.tolist()
+
+    @property
     def device(self) -> torch.device:
         return self._embedding_VH.device
 

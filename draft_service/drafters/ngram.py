@@ -22,6 +22,7 @@ class NgramDrafter:
     kind = "ngram"
     blocking = False
     kv_usage = KvUsage(0, 0)
+    target_ids = None
 
     def __init__(self, drafter_id: str, vocab_size: int, max_context_len: int) -> None:
         self.drafter_id = drafter_id

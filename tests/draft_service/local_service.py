@@ -9,13 +9,17 @@ from typing import Any
 
 import grpc
 
+from draft_service.admin import DraftAdminServicer
 from draft_service.draft_loop import DraftLoop
 from draft_service.load import Load
-from draft_service.registry import DrafterSpec, Registry
+from draft_service.loader import DrafterSpec
+from draft_service.registry import Registry
 from draft_service.server import DraftServicer
+from draft_service.standings import Standings
+from draft_service.tap_reader import TapReader
 from draft_service.upstream import Target
+from protos import draft_admin_pb2_grpc, draft_pb2_grpc, serving, speculation_pb2
 from protos import draft_pb2 as pb
-from protos import draft_pb2_grpc, serving, speculation_pb2
 from protos.pairing import Pairing
 from tests.draft_service.scripted_target import (
     PAIRING,
@@ -39,19 +43,33 @@ class LocalService:
 
     def __init__(
         self,
-        stub: draft_pb2_grpc.DraftServiceStub,
+        channel: grpc.aio.Channel,
         target: ScriptedTarget,
+        registry: Registry,
+        standings: Standings,
         counters: Load,
         target_server: AsyncExitStack,
     ) -> None:
-        self.stub = stub
+        self.stub = draft_pb2_grpc.DraftServiceStub(channel)
+        self.admin = draft_admin_pb2_grpc.DraftAdminServiceStub(channel)
         self.target = target
+        self.registry = registry
+        self.standings = standings
         self.counters = counters
         self.kill_target = target_server.aclose
 
+    async def listed(self) -> pb.ListDraftersResponse:
+        """Return what the service says of its drafters."""
+        return await self.stub.ListDrafters(pb.ListDraftersRequest())
+
+    async def info(self, drafter_id: str) -> pb.DrafterInfo:
+        """Return what it says of one of them."""
+        (info,) = [one for one in (await self.listed()).drafters if one.drafter_id == drafter_id]
+        return info
+
     async def load(self) -> tuple[int, int, int]:
         """Return sessions, tap subscriptions, and those that the target knows of."""
-        listed = await self.stub.ListDrafters(pb.ListDraftersRequest())
+        listed = await self.listed()
         return listed.load.sessions, listed.load.tap_subscriptions, self.target.num_streams
 
     async def is_loaded(self, *load: int) -> bool:
@@ -71,6 +89,7 @@ async def drafting(
     max_sessions: int = 8,
     pairing: Pairing = PAIRING,
     kv_tokens: int = 4096,
+    alarms: bool = True,
 ) -> AsyncIterator[LocalService]:
     """Yield a draft service with these drafters that follows a scripted target."""
     target = ScriptedTarget(script, pairing)
@@ -83,17 +102,20 @@ async def drafting(
         upstream = Target(channel, target_address)
         if attach:
             await upstream.attach(registry, None)
-        drafts = DraftLoop(Load(registry))
+        standings = Standings(registry, alarms=alarms)
+        drafts = DraftLoop(Load(registry), standings)
         stack.callback(drafts.stop)
-        servicer = DraftServicer(registry, upstream, drafts, max_sessions)
+        taps = TapReader(upstream, drafts, standings)
+        servicer = DraftServicer(registry, standings, taps, drafts.load, max_sessions)
+        admin = DraftAdminServicer(registry, standings)
 
         def add(server: Any) -> None:
             draft_pb2_grpc.add_DraftServiceServicer_to_server(servicer, server)
+            draft_admin_pb2_grpc.add_DraftAdminServiceServicer_to_server(admin, server)
 
         address = await stack.enter_async_context(listening(add))
         client = await stack.enter_async_context(serving.open_channel(address))
-        stub = draft_pb2_grpc.DraftServiceStub(client)
-        yield LocalService(stub, target, drafts.load, target_server)
+        yield LocalService(client, target, registry, standings, drafts.load, target_server)
 
 
 def opening(**fields: Any) -> pb.DraftRequest:

@@ -46,6 +46,7 @@ class NotingDrafter:
     blocking = True
     pairing = Pairing(HIDDEN, VOCAB, LAYERS)
     max_context_len = CONTEXT
+    target_ids = None
 
     def __init__(self, draft: Draft = GUESSES, num_pages: int = 100) -> None:
         self.given = draft

@@ -113,3 +113,41 @@ class Feed:
         """Play."""
         while (response := await self._responses.get()) is not None:
             yield response
+
+
+class Conversations:
+    """A script that sends every subscriber of a session what the test says of that session.
+
+    With taps for those who asked for layers. The first subscriber of a session gets all that was
+    held back for it, a later one begins at the present.
+    """
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self._prompt = list(prompt)
+        self._tokens: dict[str, list[int]] = {}
+        self._followed: set[str] = set()
+        self._news = asyncio.Condition()
+
+    async def commit(self, session_id: str, *tokens: int) -> int:
+        """Commit tokens of a session; return how many there are now."""
+        async with self._news:
+            committed = self._tokens.setdefault(session_id, list(self._prompt))
+            committed.extend(tokens)
+            self._news.notify_all()
+            return len(committed)
+
+    async def __call__(
+        self, request: pb.StreamTapsRequest, context: Any
+    ) -> AsyncIterator[pb.StreamTapsResponse]:
+        """Play."""
+        tokens = self._tokens.setdefault(request.session_id, list(self._prompt))
+        row = len(tokens) - 1 if request.session_id in self._followed else 0
+        self._followed.add(request.session_id)
+        yield attached(tokens[request.known_len :], row)
+        make = tapped if request.pairing.tap_layers else frame
+        while True:
+            async with self._news:
+                await self._news.wait_for(lambda: len(tokens) - 1 > row)  # noqa: B023
+                new = tokens[row + 1 :]
+            yield make(row, new)
+            row += len(new)

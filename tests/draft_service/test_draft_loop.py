@@ -7,17 +7,25 @@ import pytest
 
 from draft_service.draft_loop import DraftLoop
 from draft_service.drafters.ngram import NgramDrafter
-from draft_service.following import MAX_IN_FLIGHT
+from draft_service.following import MAX_IN_FLIGHT, Following
 from draft_service.load import Load
-from draft_service.registry import DrafterSpec, Registry
-from protos.messages import Plan
+from draft_service.loader import DrafterSpec
+from draft_service.registry import Registry
+from draft_service.session import DraftSession
+from draft_service.standings import Standings
+from protos.messages import Plan, SamplingParams
 from tests.draft_service.noting_drafter import NotingDrafter, following, frame
 from tests.loopback import eventually
 
 
+def draft_loop() -> DraftLoop:
+    registry = Registry([DrafterSpec("ngram", None)], 64)
+    return DraftLoop(Load(registry), Standings(registry))
+
+
 @pytest.fixture
 async def loop():
-    drafts = DraftLoop(Load(Registry([DrafterSpec("ngram", None)], 64)))
+    drafts = draft_loop()
     yield drafts
     drafts.stop()
 
@@ -109,6 +117,32 @@ async def test_what_a_running_batch_uses_is_freed_after_it(loop):
     await eventually(lambda: gate.kv_usage.used == 0)
 
 
+async def test_a_shadow_runs_when_nothing_else_is_to_be_done(loop):
+    """Frames of served sessions go first though they came later."""
+    order = []
+
+    class Ordered(Gate):
+        def extend(self, batch):
+            super().extend(batch)
+            order.append(self)
+
+    gate, candidate = Ordered(), Ordered()
+    candidate.open.set()
+    session = DraftSession("s", "b", [7, 8, 9], SamplingParams(), Plan(steps=3))
+    session.attach([], 0)
+    shadow = Following.shadow(session, candidate, candidate.pairing.tap_layers, asyncio.Semaphore())
+    served = [following(gate) for _ in range(2)]
+    await loop.take(served[0], frame(0, [8, 9]))
+    await entered(gate)
+    await loop.take(shadow, frame(0, [8, 9]))
+    await loop.take(served[1], frame(0, [8, 9]))
+    gate.open.set()
+
+    await eventually(lambda: len(order) == 3)
+    assert order == [gate, gate, candidate]
+    assert [await one.outbox.get() for one in served]
+
+
 async def test_errors_reach_the_client(loop):
     followed = following(NotingDrafter())
     await loop.take(followed, frame(3, [8]))
@@ -118,7 +152,7 @@ async def test_errors_reach_the_client(loop):
 
 
 async def test_stopping_waits_for_the_batch_that_runs():
-    drafts, gate = DraftLoop(Load(Registry([DrafterSpec("ngram", None)], 64))), Gate()
+    drafts, gate = draft_loop(), Gate()
     await drafts.take(following(gate), frame(0, [8, 9]))
     await entered(gate)
     stopping = asyncio.create_task(asyncio.to_thread(drafts.stop))

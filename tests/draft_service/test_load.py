@@ -4,7 +4,8 @@ from draft_service.batches import Batches
 from draft_service.drafters.target_side import TargetSide
 from draft_service.kv_pool import KvUsage
 from draft_service.load import Load
-from draft_service.registry import DrafterSpec, Registry
+from draft_service.loader import DrafterSpec
+from draft_service.registry import Registry
 from protos.pairing import Pairing
 from tests.draft_service.noting_drafter import NotingDrafter, following, frame
 from tests.tiny_models import write_tiny_eagle3
@@ -45,7 +46,7 @@ def test_kv_pages_are_those_of_all_drafters(tmp_path):
     load = Load(registry)
     assert load.kv_pages == KvUsage(0, 0)
 
-    registry.load(SIDE, TARGET)
-    registry.get("a").follow(0).reserve(65)
+    registry.load_first(SIDE, TARGET)
+    registry.entry("a").loaded.follow(0).reserve(65)
 
     assert load.kv_pages == KvUsage(2, 8)

@@ -33,7 +33,7 @@ async def test_drafters_are_loaded_when_the_target_comes(tmp_path):
         async with listening_on(address, ScriptedTarget(Feed()).add_to):
             await attaching
 
-    assert registry.get("ngram").pairing.vocab_size == PAIRING.vocab_size
+    assert registry.entry("ngram").loaded.pairing.vocab_size == PAIRING.vocab_size
 
 
 async def test_taps_begin_where_the_session_stands():

@@ -17,11 +17,10 @@ _START_TIMEOUT_S = 60
 
 
 @contextlib.contextmanager
-def running(module: str, *arguments: str, address: str, kill: bool = False) -> Iterator[str]:
-    """Run `python -m module` until it is left; yield its address once it is healthy.
-
-    In the end it is asked to stop, or killed.
-    """
+def started(
+    module: str, *arguments: str, address: str, end: signal.Signals = signal.SIGTERM
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `python -m module` until it is left; yield the process once it is healthy."""
     process = subprocess.Popen([sys.executable, "-m", module, *arguments])
     try:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -29,10 +28,18 @@ def running(module: str, *arguments: str, address: str, kill: bool = False) -> I
             assert process.poll() is None, f"{module} ended with {process.returncode}"
             assert time.monotonic() < deadline, f"{module} does not start"
             time.sleep(0.05)
-        yield address
+        yield process
     finally:
-        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        process.send_signal(end)
         process.wait(10)
+
+
+@contextlib.contextmanager
+def running(module: str, *arguments: str, address: str, kill: bool = False) -> Iterator[str]:
+    """The same, yielding its address. In the end it is asked to stop, or killed."""
+    end = signal.SIGKILL if kill else signal.SIGTERM
+    with started(module, *arguments, address=address, end=end):
+        yield address
 
 
 @contextlib.contextmanager

@@ -195,6 +195,25 @@ async def test_a_refusal_that_would_come_again_is_final(name):
         assert follower.rounds.statistics.trouble == f"{name}: no"
 
 
+@pytest.mark.parametrize("name", FINAL)
+async def test_a_drafter_that_one_replica_lacks_is_found_at_another(name):
+    """They need not have been given the same ones."""
+    refusing = drafters.refusing(grpc.StatusCode[name], "no")
+    async with following(refusing, drafters.drafting(drafters.right)) as follower:
+        await eventually(lambda: follower.num_opened == [1, 1])
+        follower.commit()
+        assert await follower.drafted() == drafters.right(RULE, follower.tokens)
+
+
+async def test_a_drafter_that_all_replicas_refuse_is_asked_for_once_each():
+    refusing = drafters.refusing(grpc.StatusCode.NOT_FOUND, "no")
+    async with following(refusing, refusing, refusing) as follower:
+        await follower.running
+
+        assert follower.num_opened == [1, 1, 1]
+        assert follower.rounds.statistics.trouble == "NOT_FOUND: no"
+
+
 AGAIN = {
     "unavailable": drafters.refusing(grpc.StatusCode.UNAVAILABLE, "no"),
     "exhausted": drafters.refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, "no"),

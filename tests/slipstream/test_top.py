@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from protos.draft_pb2 import DraftLoad
+from protos.draft_pb2 import DRAFTER_STATE_ALARM, DraftLoad, ListDraftersResponse
 from protos.target_pb2 import GetTargetResponse, TargetLoad
 from slipstream.top import Look, view
 
@@ -25,7 +25,7 @@ def shown(before: Look, now: Look) -> str:
 BEFORE = Look(
     10.0,
     target(steps=5, prompt_rows=100, root_rows=5, committed_tokens=10, accepted_by_position=[5]),
-    DraftLoad(batches=1, extended_rows=100, grown_rows=3),
+    ListDraftersResponse(load=DraftLoad(batches=1, extended_rows=100, grown_rows=3)),
 )
 NOW = Look(
     12.0,
@@ -45,7 +45,29 @@ NOW = Look(
         cached_prompt_tokens=50,
         preemptions=7,
     ),
-    DraftLoad(sessions=2, batches=7, extended_rows=110, grown_rows=33, kv_tokens_total=640),
+    ListDraftersResponse(
+        load=DraftLoad(
+            sessions=2, batches=7, extended_rows=110, grown_rows=33, kv_tokens_total=640
+        ),
+        default_drafter_id="a",
+        drafters=[
+            {
+                "drafter_id": "a",
+                "kind": "eagle3",
+                "score": {
+                    "rounds": 200,
+                    "accepted": 230,
+                    "accepted_by_position": [150, 80],
+                    "accept_length": 2.15,
+                    "accept_length_low": 2.05,
+                    "accept_length_high": 2.25,
+                },
+            },
+            {"drafter_id": "b", "state": DRAFTER_STATE_ALARM, "refusal": "never right; head"},
+        ],
+        canary={"drafter_id": "b", "share": 0.2},
+        shadow={"candidate_id": "b", "incumbent_id": "a", "outcome": "not better", "rounds": 0},
+    ),
 )
 
 
@@ -64,6 +86,11 @@ NOW = Look(
         "batches/s      3.0",
         "5.0 real, 15.0 guessed",
         "0 of 640 tokens",
+        "a (default)  eagle3",
+        "2.15 ± 0.10    0.75 0.40",
+        "ALARM b: never right; head",
+        "canary b: 20.0% of sessions",
+        "shadow b of a: not better",
     ],
 )
 def test_it_shows_what_happened_between_two_looks(expected):
@@ -71,7 +98,7 @@ def test_it_shows_what_happened_between_two_looks(expected):
 
 
 def test_idle_services_divide_nothing_by_nothing():
-    empty = Look(1.0, target(), DraftLoad()), Look(2.0, target(), DraftLoad())
+    empty = Look(1.0, target(), ListDraftersResponse()), Look(2.0, target(), ListDraftersResponse())
     assert "no steps" in shown(*empty)
     assert "no rounds" in shown(*empty)
     assert "0 of 0 tokens" in shown(*empty)

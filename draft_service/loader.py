@@ -1,0 +1,88 @@
+"""Builds drafters for a target. What does not fit it, or into memory, is refused with a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from draft_service.drafters import Drafter
+from draft_service.drafters.eagle3 import Eagle3Drafter
+from draft_service.drafters.ngram import NgramDrafter
+from draft_service.drafters.target_side import TargetSide
+from draft_service.memory import check_memory
+from protos.messages import check_id
+from protos.pairing import Pairing, fingerprint
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class DrafterSpec:
+    """A drafter to load: `ngram`, or ID=DIRECTORY of an EAGLE-3 checkpoint."""
+
+    drafter_id: str
+    path: Path | None
+
+    @classmethod
+    def parse(cls, text: str) -> DrafterSpec:
+        drafter_id, separator, path = text.partition("=")
+        check_id("drafter", drafter_id)
+        if not path and text != "ngram":
+            raise ValueError(f"drafter must be `ngram` or ID=DIRECTORY, got {text!r}")
+        return cls(drafter_id, Path(path) if separator else None)
+
+
+class DrafterRefusedError(Exception):
+    """The drafter takes no sessions; the message says why."""
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Knows the target, and how many tokens a drafter's KV cache is to hold."""
+
+    target: TargetSide
+    pairing: Pairing
+    kv_tokens: int
+
+    def load(self, spec: DrafterSpec) -> Drafter[Any]:
+        """Return a drafter that fits the target. Raises DrafterRefusedError. It blocks."""
+        try:
+            drafter = self._build(spec)
+            if mismatches := drafter.pairing.mismatches(self.pairing):
+                raise ValueError("; ".join(mismatches))
+        except (ValueError, OSError) as error:
+            raise _refusal(spec, str(error)) from None
+        except Exception as error:  # a checkpoint is foreign: it can be wrong in any way
+            reason = f"it cannot be loaded: {type(error).__name__}: {error}"
+            raise _refusal(spec, reason) from None
+        log.info("drafter_ready", drafter_id=spec.drafter_id, kind=drafter.kind)
+        return drafter
+
+    def _build(self, spec: DrafterSpec) -> Drafter[Any]:
+        target = self.target
+        if spec.path is None:
+            return NgramDrafter(spec.drafter_id, target.vocab_size, target.max_context_len)
+        if target.model_dir is not None:
+            _check_same_model(target.model_dir, self.pairing)
+        check_memory(spec.path, self.kv_tokens)
+        return Eagle3Drafter.load(spec.drafter_id, spec.path, target, kv_tokens=self.kv_tokens)
+
+
+def _refusal(spec: DrafterSpec, reason: str) -> DrafterRefusedError:
+    if spec.path is not None and str(spec.path) not in reason:
+        reason = f"{spec.path}: {reason}"
+    log.error("drafter_refused", drafter_id=spec.drafter_id, reason=reason)
+    return DrafterRefusedError(reason)
+
+
+def _check_same_model(model_dir: Path, pairing: Pairing) -> None:
+    """Weights borrowed from another model than the target's would only lower the accept length."""
+    ours = fingerprint(model_dir)
+    if ours != pairing.target_fingerprint:
+        raise ValueError(
+            f"target_model {model_dir} has fingerprint {ours}, "
+            f"the target serves {pairing.target_fingerprint}"
+        )
