@@ -233,6 +233,7 @@ def top(
 
 app.command()(making.record)
 app.command()(making.train)
+app.command()(making.evaluate)
 drafters.add_typer(drafter_admin.app)
 
 bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")

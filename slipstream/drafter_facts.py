@@ -127,7 +127,7 @@ def _target(address: str | None, model_dir: Path | None) -> tuple[TargetSide, Pa
     """Return a target's facts. What a directory would be served as, it does not say: no pairing."""
     if address is None:
         assert model_dir is not None, "there is a target"
-        return _side_of(model_dir), None
+        return side_of(model_dir), None
     info = get_target(address)
     pairing = Pairing.from_proto(info.pairing)
     if model_dir is not None and fingerprint(model_dir) != pairing.target_fingerprint:
@@ -138,7 +138,8 @@ def _target(address: str | None, model_dir: Path | None) -> tuple[TargetSide, Pa
     return TargetSide.from_proto(info, model_dir), pairing
 
 
-def _side_of(model_dir: Path) -> TargetSide:
+def side_of(model_dir: Path) -> TargetSide:
+    """Return what a drafter must know of a target that does not run. Raises ValueError."""
     config = read_config(model_dir)
     text: Mapping[str, Any] = config.get("text_config", config)
     sizes = {name: _size(text, name) for name in ("num_hidden_layers", "vocab_size", "hidden_size")}

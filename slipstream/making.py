@@ -1,4 +1,4 @@
-"""The commands that make drafters: record, train."""
+"""The commands that make drafters: record, train, evaluate."""
 
 from __future__ import annotations
 
@@ -91,6 +91,32 @@ def train(
     )
     schedule = Schedule(tokens, batch_tokens, learning_rate, seed=seed)
     run_train(recordings, resolve_model(model), recipe, schedule, out, messages)
+
+
+def evaluate(
+    recordings: Annotated[list[Path], typer.Argument(help="recordings of the target")],
+    drafter: Annotated[Path | None, typer.Option(help="checkpoint, to be judged offline")] = None,
+    gateway: Annotated[
+        str | None, typer.Option(help="address of running services, to be judged online")
+    ] = None,
+    drafter_id: Annotated[str, typer.Option(help="online: which drafter; empty: default")] = "",
+    model: ModelOption = DEFAULT_MODEL,
+    steps: Annotated[int, typer.Option(min=1, max=63, help="drafts a round")] = 4,
+    max_len: Annotated[int, typer.Option(min=3, help="longest conversation; others are cut")] = 768,
+    threads: Annotated[int, typer.Option(min=1, help="offline: threads for products")] = 2,
+    out: Annotated[Path | None, typer.Option(help="directory for the report")] = None,
+) -> None:
+    """Judge a drafter on the conversations that recordings hold out: accept length and more."""
+    if (drafter is None) == (gateway is None):
+        raise ValueError("give either --drafter DIRECTORY or --gateway ADDRESS")
+    from slipstream.evaluate import EvaluateOptions, run_evaluate, run_online
+
+    options = EvaluateOptions(recordings, resolve_model(model), steps, max_len, threads, out)
+    if drafter is not None:
+        run_evaluate(drafter, options, messages)
+    else:
+        assert gateway is not None, "checked before"
+        run_online(gateway, drafter_id, options, messages)
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
