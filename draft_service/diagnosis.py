@@ -66,11 +66,11 @@ def _maps_wrongly(evidence: Evidence) -> str:
     if evidence.target_ids is None:
         return ""
     draft_id = {target: draft for draft, target in enumerate(evidence.target_ids)}
-    readings: Mapping[str, Callable[[int], int]] = {
+    readings: Mapping[str, Callable[[int], int | None]] = {
         "its d2t holds ids of target tokens, and was read as offsets": (
-            lambda token: token - draft_id[token]
+            lambda token: token - draft_id.get(token, 0)
         ),
-        "it drafts ids of target tokens, and its d2t maps them to others": draft_id.__getitem__,
+        "it drafts ids of target tokens, and its d2t maps them to others": draft_id.get,
     }
     for cause, reading in readings.items():
         if evidence.share(partial(_fits_as, reading)) >= _TELLING_SHARE:
@@ -86,6 +86,6 @@ def _fits(place: int, scored: Scored) -> bool:
     return len(scored.context) > place and scored.guesses[0] == scored.context[place]
 
 
-def _fits_as(reading: Callable[[int], int], scored: Scored) -> bool:
+def _fits_as(reading: Callable[[int], int | None], scored: Scored) -> bool:
     """Whether the first guess, read otherwise, is the token that was committed."""
     return reading(scored.guesses[0]) == scored.context[1]

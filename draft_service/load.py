@@ -35,5 +35,5 @@ class Load:
         self.batches += 1
         self.extended_rows += report.extended_rows
         self.grown_rows += report.grown_rows
-        errors = [news.error for news in report.news]
+        errors = [news.error for news in report.news if not news.following.is_shadow]
         self.dropped_for_memory += sum(isinstance(error, KvPoolFullError) for error in errors)

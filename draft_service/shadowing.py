@@ -33,7 +33,6 @@ class ShadowSession:
         """`served` is attached, and none of its frames taken in yet."""
         self._shadow = shadow
         self._served = served
-        self._candidate = candidate = shadow.candidate.loaded
         self._drafts = drafts
         self._standings = standings
         self._held = HeldFrames(shadow)
@@ -42,7 +41,7 @@ class ShadowSession:
         self._reading: asyncio.Task[None] | None = None
         self._session = DraftSession(
             served.session_id,
-            candidate.drafter_id,
+            shadow.candidate.drafter_id,
             list(served.tokens),
             served.sampling,
             served.plan,
@@ -84,7 +83,9 @@ class ShadowSession:
 
     def _follow(self, arriving: Pairing) -> Following:
         tapped = arriving.tap_layers
-        following = Following.shadow(self._session, self._candidate, tapped, self._held)
+        following = Following.shadow(
+            self._session, self._shadow.candidate.loaded, tapped, self._held
+        )
         self._standings.begin(following, self._shadow.candidate)
         self._following = following
         # No dtype is wider.
@@ -102,7 +103,7 @@ class ShadowSession:
             await self._drafts.take(following, frame)
 
     async def _read_taps(self, target: Target) -> None:
-        pairing = self._candidate.pairing
+        pairing = self._shadow.candidate.loaded.pairing
         self._drafts.load.tap_subscriptions += 1
         try:
             async with aclosing(target.taps(self._session, pairing)) as frames:

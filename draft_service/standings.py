@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from draft_service.alarm import ROUNDS
+from draft_service.alarm import LEAST_SHARE
 from draft_service.diagnosis import Evidence, likely_cause
 from draft_service.following import Following
 from draft_service.loader import DrafterRefusedError
@@ -128,10 +128,13 @@ class Standings:
 
     def _raise_alarm(self, following: Following, entry: Registered) -> None:
         """Its sessions are ended too: they may open again, with the drafter that comes next."""
-        evidence = Evidence(entry.alarm.rounds, following.drafter.target_ids)
-        cause = likely_cause(evidence)
-        reason = f"its first draft was never right in {ROUNDS} rounds; {cause}"
-        log.error("drafter_alarm", drafter_id=entry.drafter_id, rounds=ROUNDS, likely_cause=cause)
+        alarm, drafter_id = entry.alarm, entry.drafter_id
+        cause = likely_cause(Evidence(alarm.evidence, following.drafter.target_ids))
+        reason = (
+            f"fewer than {LEAST_SHARE:.0%} of its first drafts were right in the last "
+            f"{alarm.num_rounds} rounds; {cause}"
+        )
+        log.error("drafter_alarm", drafter_id=drafter_id, reason=reason, likely_cause=cause)
         self._registry.take_out(entry, reason)
         self._end_shadow_of(entry, f"alarm: {reason}")
         self._follow_the_default()

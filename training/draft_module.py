@@ -148,6 +148,10 @@ class DraftModule(nn.Module):
 def _check_trainable(config: Eagle3Config) -> None:
     wrong = {
         "bias": config.bias,
+        # The embedding is the target's.
+        f"hidden_size {config.hidden_size} beside a target's of {config.target_hidden_size}": (
+            config.hidden_size != config.target_hidden_size
+        ),
         "latent attention": config.latent is not None,
         "qk_norm": config.qk_norm,
         "tie_word_embeddings": config.tied_head,

@@ -54,8 +54,11 @@ class Objective:
     num_steps: int
     step_decay: float
 
-    def __call__(self, module: DraftModule, batch: Batch) -> Progress:
-        """Return the loss of a batch, and how many guesses the target would have accepted."""
+    def __call__(self, module: DraftModule, batch: Batch, num_steps: int) -> Progress:
+        """Return the loss of a batch, and how many guesses the target would have accepted.
+
+        Only the first `num_steps` steps are taken; of the others nothing is known.
+        """
         # Row i pairs the tap of token i with token i + 1; what is to be guessed is token i + 2.
         x_BLH = F.embedding(batch.tokens_BL[:, 1:-1], self.embedding_VH)
         labels_BL = self.draft_ids_V[batch.tokens_BL[:, 2:]]
@@ -66,7 +69,7 @@ class Objective:
         earlier: list[Keys] = []
         loss, accepted, started = x_BLH.new_zeros((), dtype=torch.float32), [], []
         alive_BL = torch.ones_like(judged_BL)
-        for step in range(self.num_steps):
+        for step in range(num_steps):
             out_BLH, feedback_BLH, keys = module(x_BLH, h_BLH, earlier)
             earlier.append(keys)
             # The first rows have no chain that is so long.
@@ -83,7 +86,12 @@ class Objective:
             started.append(judged_R.sum())
             alive_BL = _moved_on(alive_BL)
             h_BLH = F.pad(feedback_BLH[:, :-1], (0, 0, 1, 0))
-        return Progress(loss, torch.stack(accepted), torch.stack(started))
+        missing = self.num_steps - num_steps
+        return Progress(
+            loss,
+            F.pad(torch.stack(accepted), (0, missing)),
+            F.pad(torch.stack(started), (0, missing)),
+        )
 
     def _targets(
         self, batch: Batch, judged_BL: torch.Tensor, labels_BL: torch.Tensor

@@ -11,17 +11,16 @@ from typing import Any
 
 import torch
 
-from draft_service.weights import Weights, open_target, read_config, target_embedding, target_head
+from draft_service.weights import open_target, read_config, target_embedding, target_head
 from protos.pairing import fingerprint
 from training.recording import Source
 
 
 @dataclass(frozen=True)
 class TargetWeights:
-    """A target's embedding, final norm and head, and the file they come from."""
+    """A target's embedding, final norm and head."""
 
     config: dict[str, Any]
-    weights: Weights
     embedding_VH: torch.Tensor
     norm_H: torch.Tensor
     head_VH: torch.Tensor
@@ -34,12 +33,11 @@ class TargetWeights:
                 f"{model_dir} has fingerprint {ours}, "
                 f"the recorded target {source.target_fingerprint}"
             )
-        config, weights = read_config(model_dir), open_target(model_dir)
+        config = read_config(model_dir)
         return cls(
             config.get("text_config", config),
-            weights,
             target_embedding(model_dir).bfloat16(),
-            weights["model.norm.weight"],
+            open_target(model_dir)["model.norm.weight"],
             target_head(model_dir),
         )
 

@@ -1,7 +1,7 @@
 """Train an EAGLE-3 drafter on recordings of its target.
 
     choose the draft vocabulary: the tokens the target chose most often
-    begin with copies of the target's last layer, norm and head
+    begin with copies of the target's final norm and head
     train: guess on from the drafter's own output, as when it serves
     write a checkpoint that every engine reads
 
@@ -132,7 +132,7 @@ def _module(
 ) -> DraftModule:
     module = DraftModule(Eagle3Config.from_json(config, source.num_layers), recipe.max_len)
     if recipe.warm:
-        warm_start(module, target.weights, source.num_layers, target.head_VH[vocab.ids_N])
+        warm_start(module, target.norm_H, target.head_VH[vocab.ids_N])
     return module
 
 

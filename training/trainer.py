@@ -48,6 +48,14 @@ class Schedule:
         cosine = 0.5 + 0.5 * math.cos(math.pi * (share - self.warmup) / (1 - self.warmup))
         return self.learning_rate * (0.01 + 0.99 * cosine)
 
+    def steps_at(self, tokens: int, num_steps: int) -> int:
+        """Return how many guesses in a row are trained: two at first, all from halfway on.
+
+        What comes later in a chain can only be learnt when what comes first is right.
+        """
+        share = min(2 * tokens / self.num_tokens, 1.0)
+        return min(max(2, math.ceil(share * num_steps)), num_steps)
+
 
 @dataclass
 class Tally:
@@ -135,7 +143,8 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = self._schedule.rate_at(place["tokens"])
         with torch.autocast(module.fc.weight.device.type, torch.bfloat16):
-            progress = self._objective(module, batch)
+            num_steps = self._schedule.steps_at(place["tokens"], self._objective.num_steps)
+            progress = self._objective(module, batch, num_steps)
         progress.loss.backward()
         _average_gradients(module)
         torch.nn.utils.clip_grad_norm_(module.parameters(), _CLIP)

@@ -2,21 +2,24 @@
 
 import asyncio
 import gc
+import threading
 import weakref
 
 import grpc
 import pytest
 
+from draft_service import loader
 from protos import draft_admin_pb2 as pb
 from protos import draft_pb2
 from tests.draft_service.local_service import (
+    PROMPT,
     PROMPT_FRAMES,
     drafting,
     open_session,
     opening,
     refused_session,
 )
-from tests.draft_service.scripted_target import Feed, attached, frame, tapped
+from tests.draft_service.scripted_target import Conversations, Feed, attached, frame, tapped
 from tests.loopback import eventually
 from tests.tiny_models import write_tiny_eagle3
 
@@ -64,6 +67,33 @@ async def test_a_drafter_is_loaded_while_a_session_is_served(eagle):
         other = await open_session(service, session_id="t", drafter_id="eagle")
         assert (await service.info("eagle")).sessions == 1
         other.cancel()
+
+
+async def test_sessions_are_served_while_a_drafter_is_being_loaded(eagle, monkeypatch):
+    """However long that takes, in the event loop's drafters and in the thread's."""
+    may_go_on = threading.Event()
+    talk = Conversations(PROMPT)
+    async with drafting(talk, "ngram", f"eagle={eagle}") as service:
+        calls = {
+            name: await open_session(service, session_id=name, drafter_id=name)
+            for name in ("ngram", "eagle")
+        }
+        monkeypatch.setattr(loader, "check_memory", lambda *_: may_go_on.wait(30))
+        request = pb.LoadDrafterRequest(drafter_id="other", directory=eagle)
+        await service.admin.LoadDrafter(request)
+        for _ in range(3):
+            for name, call in calls.items():
+                length, tree = await talk.commit(name, 3), draft_pb2.DraftResponse()
+                while tree.tree.committed_len < length:
+                    tree = await call.read()
+        info = await service.info("other")
+        refused = await refused_session(service, opening(session_id="t", drafter_id="other"))
+        may_go_on.set()
+        await eventually(lambda: service.registry.all[-1].takes_sessions)
+
+    assert info.state == draft_pb2.DRAFTER_STATE_LOADING
+    assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refused.details() == "it is being loaded"
 
 
 async def test_one_that_does_not_fit_is_refused_with_its_reason_and_may_be_loaded_again(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draft_service.alarm import ROUNDS, Alarm
+from draft_service.alarm import ROUNDS, ROUNDS_OF_THE_PROVEN, Alarm
 from draft_service.scoring import Scored
 
 
@@ -22,17 +22,29 @@ def counted(*accepted: int, silent: int = 0) -> Alarm:
 def test_it_is_raised_when_no_first_draft_was_right():
     assert not counted(*[0] * (ROUNDS - 1)).is_raised
     assert counted(*[0] * ROUNDS).is_raised
-    assert len(counted(*[0] * 80).rounds) == ROUNDS
+    assert len(counted(*[0] * 80).evidence) == ROUNDS
 
 
 def test_rounds_without_drafts_say_nothing():
     assert not counted(*[0] * (ROUNDS - 1), silent=100).is_raised
 
 
-@given(st.lists(st.integers(0, 3), max_size=150))
-def test_it_looks_at_the_last_rounds_only(accepted):
-    last = accepted[-ROUNDS:]
-    assert counted(*accepted).is_raised == (len(last) == ROUNDS and not any(last))
+@given(st.lists(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 0, 0, 3]), max_size=150), st.integers(0, 99))
+def test_it_looks_at_the_last_rounds_only(accepted, silence):
+    """Until a tenth of some fifty in a row were right."""
+    accepted = [*accepted, *[0] * silence]
+    windows = [accepted[end - ROUNDS : end] for end in range(ROUNDS, len(accepted) + 1)]
+    proven = any(sum(map(bool, window)) >= 5 for window in windows)
+
+    assert counted(*accepted).is_raised == (bool(windows) and not proven and not any(windows[-1]))
+
+
+def test_one_that_was_right_before_is_given_more_rounds():
+    """A session in a language that it never saw must not take it away from all others."""
+    right = [1] * ROUNDS
+    assert not counted(*right, *[0] * (ROUNDS_OF_THE_PROVEN - 10)).is_raised
+    assert counted(*right, *[0] * ROUNDS_OF_THE_PROVEN).is_raised
+    assert counted(*right, *[0] * ROUNDS_OF_THE_PROVEN).num_rounds == ROUNDS_OF_THE_PROVEN
 
 
 @pytest.mark.parametrize("chance_right", [0.2, 0.5])

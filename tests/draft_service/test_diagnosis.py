@@ -88,7 +88,7 @@ def test_what_is_broken_is_named(tmp_path, change, cause):
 
     assert not right.is_raised
     assert wrong.is_raised
-    assert cause in likely_cause(Evidence(wrong.rounds, broken.target_ids))
+    assert cause in likely_cause(Evidence(wrong.evidence, broken.target_ids))
 
 
 def test_a_d2t_where_none_belongs_is_named(tmp_path):
@@ -103,7 +103,9 @@ def test_a_d2t_where_none_belongs_is_named(tmp_path):
     sound, broken = drafter(tmp_path / "a", none), drafter(tmp_path / "b", some)
     _, wrong = played(sound, broken)
 
-    assert "its d2t maps them to others" in likely_cause(Evidence(wrong.rounds, broken.target_ids))
+    assert "its d2t maps them to others" in likely_cause(
+        Evidence(wrong.evidence, broken.target_ids)
+    )
 
 
 def test_wrong_taps_leave_the_usual_suspects(tmp_path):
@@ -112,7 +114,7 @@ def test_wrong_taps_leave_the_usual_suspects(tmp_path):
     right, wrong = played(sound, sound, lambda taps: -taps.roll(HIDDEN, dims=1))
 
     assert not right.is_raised
-    cause = likely_cause(Evidence(wrong.rounds, sound.target_ids))
+    cause = likely_cause(Evidence(wrong.evidence, sound.target_ids))
     assert cause == UNKNOWN
     assert all(part in cause for part in ("tap layers", "chat template", "vocabulary"))
 
@@ -129,3 +131,9 @@ def test_drafts_of_another_position_are_named(shift, cause):
 
     assert sum(bool(scored.accepted) for scored in found) < 10
     assert f"its drafts fit {cause}" in likely_cause(Evidence(found))
+
+
+def test_tokens_that_the_drafter_cannot_have_are_no_mistake_of_the_diagnosis():
+    """NaNs draft anything."""
+    rounds = [Scored(5, (token,), 0, (0, 1, 2)) for token in range(50, 90)]
+    assert likely_cause(Evidence(rounds, target_ids=[1, 2])) == UNKNOWN

@@ -116,26 +116,43 @@ def test_layers_that_were_not_recorded_are_named():
         columns_of((2, 3), source_of(tap_layers=(1, 2, 4)))
 
 
-def test_a_target_of_another_shape_cannot_be_copied_from(recorded, target_dir, tmp_path):
-    config = json.loads((target_dir / "config.json").read_text())
-    small = {
-        **{k: config[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads")},
+def written_config(path, **sizes):
+    """A drafter's config of its own, beside the one that would be made from the target's."""
+    config = {
         "architectures": ["LlamaForCausalLMEagle3"],
+        "hidden_size": HIDDEN,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
         "head_dim": 8,
         "intermediate_size": 32,
         "vocab_size": VOCAB,
         "draft_vocab_size": DRAFT_VOCAB,
-        "eagle_aux_hidden_state_layer_ids": [2, 3, 5],
+        "eagle_aux_hidden_state_layer_ids": [2, 5],
     }
-    path = tmp_path / "small"
     path.mkdir()
-    (path / "config.json").write_text(json.dumps(small))
-    recipe = Recipe(draft_vocab_size=DRAFT_VOCAB, max_len=64, num_steps=3, config=path)
-    with pytest.raises(ValueError, match="train from scratch instead"):
+    (path / "config.json").write_text(json.dumps(config | sizes))
+    return Recipe(draft_vocab_size=DRAFT_VOCAB, max_len=64, num_steps=3, config=path)
+
+
+def test_a_config_of_its_own_decides_the_drafters_shape(recorded, target_dir, tmp_path):
+    recipe = written_config(tmp_path / "config")
+    drafter, _ = trained(recorded, target_dir, tmp_path / "t", recipe=recipe)
+    tensors = tensors_of(drafter)
+    assert tensors["midlayer.mlp.up_proj.weight"].shape == (32, HIDDEN)
+    assert tensors["fc.weight"].shape == (HIDDEN, 2 * HIDDEN)
+
+
+def test_a_drafter_of_another_width_than_its_target_is_refused(recorded, target_dir, tmp_path):
+    """It would need an embedding of its own."""
+    recipe = written_config(tmp_path / "config", hidden_size=32, target_hidden_size=HIDDEN)
+    with pytest.raises(ValueError, match="hidden_size 32 beside a target's of 64"):
         trained(recorded, target_dir, tmp_path / "t", recipe=recipe)
-    cold = Recipe(**vars(recipe) | {"warm": False})
-    drafter, _ = trained(recorded, target_dir, tmp_path / "c", recipe=cold)
-    assert tensors_of(drafter)["midlayer.mlp.up_proj.weight"].shape == (32, HIDDEN)
+
+
+def test_longer_chains_are_trained_later():
+    steps = [Schedule(num_tokens=100).steps_at(tokens, 5) for tokens in (0, 20, 21, 45, 50, 99)]
+    assert steps == [2, 2, 3, 5, 5, 5]
+    assert Schedule(num_tokens=100).steps_at(0, 1) == 1
 
 
 def test_a_checkpoint_of_another_drafter_is_refused(tmp_path):

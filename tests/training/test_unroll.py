@@ -70,7 +70,7 @@ def test_a_chain_that_the_target_follows_is_right_at_every_step(tmp_path, switch
         answered[0, LENGTH + step] = True
         batch = Batch(text, torch.cat([taps, later])[None], answered)
         with torch.no_grad():
-            found = objective(plain, ChosenTokens(VOCAB))(module, batch)
+            found = objective(plain, ChosenTokens(VOCAB))(module, batch, STEPS)
         steps = _losses_by_step(module, plain, batch)
         assert steps[step] == pytest.approx(-logprobs[step], abs=0.03)
         assert int(found.started_S[step]) == 1
@@ -80,9 +80,8 @@ def _losses_by_step(module, plain, batch):
     """Return the loss of each step by itself: what one step more adds to the sum."""
     sums = []
     for steps in range(1, STEPS + 1):
-        fields = vars(objective(plain, ChosenTokens(VOCAB))) | {"num_steps": steps}
         with torch.no_grad():
-            sums.append(float(Objective(**fields)(module, batch).loss))
+            sums.append(float(objective(plain, ChosenTokens(VOCAB))(module, batch, steps).loss))
     losses = [after - before for before, after in zip([0, *sums], sums, strict=False)]
     return [loss / 0.8**step for step, loss in enumerate(losses)]
 
@@ -116,7 +115,7 @@ def test_acceptance_counts_chains_that_were_right_so_far(tmp_path):
     taps = torch.randn(4, 30, 3 * HIDDEN, generator=generator)
     answered = torch.ones(4, 30, dtype=torch.bool)
     with torch.no_grad():
-        found = objective(plain, ChosenTokens(VOCAB))(module, Batch(text, taps, answered))
+        found = objective(plain, ChosenTokens(VOCAB))(module, Batch(text, taps, answered), STEPS)
     rates = found.acceptance_S.tolist()
     assert rates == sorted(rates, reverse=True)
     assert found.started_S.tolist() == [4 * (28 - step) for step in range(STEPS)]
