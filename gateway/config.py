@@ -30,5 +30,8 @@ class GatewayConfig(BaseSettings):
     draft_deadline_ms: float = Field(
         50.0, gt=0, le=60_000, description="how long a round waits for a draft before it goes on"
     )
+    record_share: float = Field(
+        0.0, ge=0, le=1, description="share of requests that recorders may keep for training"
+    )
     max_requests: int = Field(64, ge=1, description="requests answered at once")
     log_level: str = Field("info", description="debug, info, warning or error")

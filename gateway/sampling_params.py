@@ -15,6 +15,8 @@ DEFAULT_MAX_NEW_TOKENS = 4096
 _MAX_STOP_STRINGS = 16
 _MAX_STOP_STRING_LEN = 256
 _MAX_STOP_TOKEN_IDS = 256
+# Of one, when a share of requests is drawn.
+_PARTS = 1_000_000
 _Mode = pb.Speculation.Mode
 
 
@@ -50,10 +52,17 @@ class Generation:
     policy: Policy
     drafter_id: str
     priority: int = 0
+    recordable: bool = False
 
 
-def parse_request(request: pb.GenerateRequest, model: ModelText) -> Generation:
-    """Check a request against the model. Raises ValueError naming field, value and limit."""
+def parse_request(
+    request: pb.GenerateRequest, model: ModelText, record_share: float = 0.0
+) -> Generation:
+    """Check a request against the model. Raises ValueError naming field, value and limit.
+
+    `record_share` of those that do not say whether they may be recorded may be.
+    """
+    asked = request.recordable if request.HasField("recordable") else None
     prompt = _prompt(request, model)
     stopping = _stopping(request.stopping, len(prompt), model)
     drafter_id = request.speculation.drafter_id
@@ -65,6 +74,7 @@ def parse_request(request: pb.GenerateRequest, model: ModelText) -> Generation:
         policy=_policy(request.speculation),
         drafter_id=check_id("drafter_id", drafter_id) if drafter_id else "",
         priority=request.priority,
+        recordable=secrets.randbelow(_PARTS) < record_share * _PARTS if asked is None else asked,
     )
 
 

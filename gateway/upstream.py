@@ -73,6 +73,7 @@ class TargetStream:
             expect_taps=generation.policy.drafts,
             stop_token_ids=generation.stopping.stop_token_ids,
             priority=generation.priority,
+            recordable=generation.recordable,
             run=None if generation.policy.drafts else target_pb2.Run(until_len=longest),
         )
         await self._write(target_pb2.DecodeRequest(open=request))

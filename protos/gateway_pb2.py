@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import speculation_pb2 as protos_dot_speculation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/gateway.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\xb9\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12,\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.TokenIdsH\x00\x12#\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.slipstream.v1.ChatH\x00\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12\x31\n\x08stopping\x18\x06 \x01(\x0b\x32\x1f.slipstream.v1.StoppingCriteria\x12/\n\x0bspeculation\x18\x07 \x01(\x0b\x32\x1a.slipstream.v1.Speculation\x12\x10\n\x08priority\x18\x08 \x01(\x05\x42\x08\n\x06prompt\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"4\n\x04\x43hat\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x84\x02\n\x10StoppingCriteria\x12\x1b\n\x0emax_new_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0emin_new_tokens\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x03 \x03(\r\x12\x14\n\x0cstop_strings\x18\x04 \x03(\t\x12!\n\x14include_stop_strings\x18\x05 \x01(\x08H\x02\x88\x01\x01\x12\x17\n\nignore_eos\x18\x06 \x01(\x08H\x03\x88\x01\x01\x42\x11\n\x0f_max_new_tokensB\x11\n\x0f_min_new_tokensB\x17\n\x15_include_stop_stringsB\r\n\x0b_ignore_eos\"\x83\x02\n\x0bSpeculation\x12-\n\x04mode\x18\x01 \x01(\x0e\x32\x1f.slipstream.v1.Speculation.Mode\x12\x12\n\x05steps\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x19\n\x0c\x64raft_tokens\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x12\n\ndrafter_id\x18\x05 \x01(\t\"I\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\r\n\tMODE_AUTO\x10\x01\x12\x0c\n\x08MODE_OFF\x10\x02\x12\x0e\n\nMODE_FIXED\x10\x03\x42\x08\n\x06_stepsB\x08\n\x06_top_kB\x0f\n\r_draft_tokens\"\xed\x02\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x0bprompt_info\x18\x02 \x01(\x0b\x32\x19.slipstream.v1.PromptInfoH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x10\n\x08logprobs\x18\x05 \x03(\x02\x12\x30\n\x0ctop_logprobs\x18\x06 \x03(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x07 \x01(\r\x12.\n\x06\x66inish\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.FinishInfoH\x01\x88\x01\x01\x12\x19\n\x11\x61\x63\x63\x65pted_text_len\x18\t \x01(\r\x12,\n\x07timings\x18\n \x01(\x0b\x32\x1b.slipstream.v1.RoundTimingsB\x0e\n\x0c_prompt_infoB\t\n\x07_finish\"z\n\x0cRoundTimings\x12\x10\n\x08round_us\x18\x01 \x01(\x04\x12,\n\x06verify\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.VerifyTimings\x12*\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x1b.slipstream.v1.DraftTimings\"-\n\nPromptInfo\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04seed\x18\x02 \x01(\x04\"\x9a\x02\n\nFinishInfo\x12\x30\n\x06reason\x18\x01 \x01(\x0e\x32 .slipstream.v1.FinishInfo.Reason\x12\x17\n\rstop_token_id\x18\x02 \x01(\rH\x00\x12\x15\n\x0bstop_string\x18\x03 \x01(\tH\x00\x12#\n\x05usage\x18\x04 \x01(\x0b\x32\x14.slipstream.v1.Usage\x12\x34\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x1f.slipstream.v1.SpeculationStats\"D\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n\x0bREASON_STOP\x10\x01\x12\x11\n\rREASON_LENGTH\x10\x02\x42\t\n\x07matched\"W\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x03 \x01(\r\"\xc4\x02\n\x10SpeculationStats\x12\x0e\n\x06rounds\x18\x01 \x01(\r\x12\x0f\n\x07\x64rafted\x18\x02 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\r\x12\x15\n\raccept_length\x18\x04 \x01(\x01\x12\x1c\n\x14\x61\x63\x63\x65pted_by_position\x18\x05 \x03(\r\x12\x0e\n\x06missed\x18\x06 \x01(\r\x12\x12\n\ndrafter_id\x18\x07 \x01(\t\x12\x1e\n\x16time_to_first_token_us\x18\x08 \x01(\x04\x12\x11\n\tdecode_us\x18\t \x01(\x04\x12,\n\x06verify\x18\n \x01(\x0b\x32\x1c.slipstream.v1.VerifyTimings\x12*\n\x05\x64raft\x18\x0b \x01(\x0b\x32\x1b.slipstream.v1.DraftTimings\x12\x17\n\x0f\x64rafter_trouble\x18\x0c \x01(\t\"\x10\n\x0eGetInfoRequest\"\xe1\x01\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\nmodel_name\x18\x02 \x01(\t\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x17\n\x0fmax_context_len\x18\x04 \x01(\r\x12\x16\n\x0emax_tree_nodes\x18\x05 \x01(\r\x12\x19\n\x11has_chat_template\x18\x06 \x01(\x08\x12\x13\n\x0b\x64rafter_ids\x18\x07 \x03(\t\x12\x1a\n\x12\x64\x65\x66\x61ult_drafter_id\x18\x08 \x01(\t\x12\x18\n\x10running_requests\x18\t \x01(\r2\xac\x01\n\x11GenerationService\x12M\n\x08Generate\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse0\x01\x12H\n\x07GetInfo\x12\x1d.slipstream.v1.GetInfoRequest\x1a\x1e.slipstream.v1.GetInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/gateway.proto\x12\rslipstream.v1\x1a\x18protos/speculation.proto\"\xe1\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12,\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.TokenIdsH\x00\x12#\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x13.slipstream.v1.ChatH\x00\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12\x31\n\x08stopping\x18\x06 \x01(\x0b\x32\x1f.slipstream.v1.StoppingCriteria\x12/\n\x0bspeculation\x18\x07 \x01(\x0b\x32\x1a.slipstream.v1.Speculation\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12\x17\n\nrecordable\x18\t \x01(\x08H\x01\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_recordable\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"4\n\x04\x43hat\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x84\x02\n\x10StoppingCriteria\x12\x1b\n\x0emax_new_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x0emin_new_tokens\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x03 \x03(\r\x12\x14\n\x0cstop_strings\x18\x04 \x03(\t\x12!\n\x14include_stop_strings\x18\x05 \x01(\x08H\x02\x88\x01\x01\x12\x17\n\nignore_eos\x18\x06 \x01(\x08H\x03\x88\x01\x01\x42\x11\n\x0f_max_new_tokensB\x11\n\x0f_min_new_tokensB\x17\n\x15_include_stop_stringsB\r\n\x0b_ignore_eos\"\x83\x02\n\x0bSpeculation\x12-\n\x04mode\x18\x01 \x01(\x0e\x32\x1f.slipstream.v1.Speculation.Mode\x12\x12\n\x05steps\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x19\n\x0c\x64raft_tokens\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x12\n\ndrafter_id\x18\x05 \x01(\t\"I\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\r\n\tMODE_AUTO\x10\x01\x12\x0c\n\x08MODE_OFF\x10\x02\x12\x0e\n\nMODE_FIXED\x10\x03\x42\x08\n\x06_stepsB\x08\n\x06_top_kB\x0f\n\r_draft_tokens\"\xed\x02\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x33\n\x0bprompt_info\x18\x02 \x01(\x0b\x32\x19.slipstream.v1.PromptInfoH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x10\n\x08logprobs\x18\x05 \x03(\x02\x12\x30\n\x0ctop_logprobs\x18\x06 \x03(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x07 \x01(\r\x12.\n\x06\x66inish\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.FinishInfoH\x01\x88\x01\x01\x12\x19\n\x11\x61\x63\x63\x65pted_text_len\x18\t \x01(\r\x12,\n\x07timings\x18\n \x01(\x0b\x32\x1b.slipstream.v1.RoundTimingsB\x0e\n\x0c_prompt_infoB\t\n\x07_finish\"z\n\x0cRoundTimings\x12\x10\n\x08round_us\x18\x01 \x01(\x04\x12,\n\x06verify\x18\x02 \x01(\x0b\x32\x1c.slipstream.v1.VerifyTimings\x12*\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x1b.slipstream.v1.DraftTimings\"-\n\nPromptInfo\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04seed\x18\x02 \x01(\x04\"\x9a\x02\n\nFinishInfo\x12\x30\n\x06reason\x18\x01 \x01(\x0e\x32 .slipstream.v1.FinishInfo.Reason\x12\x17\n\rstop_token_id\x18\x02 \x01(\rH\x00\x12\x15\n\x0bstop_string\x18\x03 \x01(\tH\x00\x12#\n\x05usage\x18\x04 \x01(\x0b\x32\x14.slipstream.v1.Usage\x12\x34\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x1f.slipstream.v1.SpeculationStats\"D\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n\x0bREASON_STOP\x10\x01\x12\x11\n\rREASON_LENGTH\x10\x02\x42\t\n\x07matched\"W\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x03 \x01(\r\"\xc4\x02\n\x10SpeculationStats\x12\x0e\n\x06rounds\x18\x01 \x01(\r\x12\x0f\n\x07\x64rafted\x18\x02 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\r\x12\x15\n\raccept_length\x18\x04 \x01(\x01\x12\x1c\n\x14\x61\x63\x63\x65pted_by_position\x18\x05 \x03(\r\x12\x0e\n\x06missed\x18\x06 \x01(\r\x12\x12\n\ndrafter_id\x18\x07 \x01(\t\x12\x1e\n\x16time_to_first_token_us\x18\x08 \x01(\x04\x12\x11\n\tdecode_us\x18\t \x01(\x04\x12,\n\x06verify\x18\n \x01(\x0b\x32\x1c.slipstream.v1.VerifyTimings\x12*\n\x05\x64raft\x18\x0b \x01(\x0b\x32\x1b.slipstream.v1.DraftTimings\x12\x17\n\x0f\x64rafter_trouble\x18\x0c \x01(\t\"\x10\n\x0eGetInfoRequest\"\xe1\x01\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\nmodel_name\x18\x02 \x01(\t\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x17\n\x0fmax_context_len\x18\x04 \x01(\r\x12\x16\n\x0emax_tree_nodes\x18\x05 \x01(\r\x12\x19\n\x11has_chat_template\x18\x06 \x01(\x08\x12\x13\n\x0b\x64rafter_ids\x18\x07 \x03(\t\x12\x1a\n\x12\x64\x65\x66\x61ult_drafter_id\x18\x08 \x01(\t\x12\x18\n\x10running_requests\x18\t \x01(\r2\xac\x01\n\x11GenerationService\x12M\n\x08Generate\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse0\x01\x12H\n\x07GetInfo\x12\x1d.slipstream.v1.GetInfoRequest\x1a\x1e.slipstream.v1.GetInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,37 +33,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.gateway_pb2', _globa
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GENERATEREQUEST']._serialized_start=66
-  _globals['_GENERATEREQUEST']._serialized_end=379
-  _globals['_TOKENIDS']._serialized_start=381
-  _globals['_TOKENIDS']._serialized_end=404
-  _globals['_CHAT']._serialized_start=406
-  _globals['_CHAT']._serialized_end=458
-  _globals['_CHATMESSAGE']._serialized_start=460
-  _globals['_CHATMESSAGE']._serialized_end=504
-  _globals['_STOPPINGCRITERIA']._serialized_start=507
-  _globals['_STOPPINGCRITERIA']._serialized_end=767
-  _globals['_SPECULATION']._serialized_start=770
-  _globals['_SPECULATION']._serialized_end=1029
-  _globals['_SPECULATION_MODE']._serialized_start=919
-  _globals['_SPECULATION_MODE']._serialized_end=992
-  _globals['_GENERATERESPONSE']._serialized_start=1032
-  _globals['_GENERATERESPONSE']._serialized_end=1397
-  _globals['_ROUNDTIMINGS']._serialized_start=1399
-  _globals['_ROUNDTIMINGS']._serialized_end=1521
-  _globals['_PROMPTINFO']._serialized_start=1523
-  _globals['_PROMPTINFO']._serialized_end=1568
-  _globals['_FINISHINFO']._serialized_start=1571
-  _globals['_FINISHINFO']._serialized_end=1853
-  _globals['_FINISHINFO_REASON']._serialized_start=1774
-  _globals['_FINISHINFO_REASON']._serialized_end=1842
-  _globals['_USAGE']._serialized_start=1855
-  _globals['_USAGE']._serialized_end=1942
-  _globals['_SPECULATIONSTATS']._serialized_start=1945
-  _globals['_SPECULATIONSTATS']._serialized_end=2269
-  _globals['_GETINFOREQUEST']._serialized_start=2271
-  _globals['_GETINFOREQUEST']._serialized_end=2287
-  _globals['_GETINFORESPONSE']._serialized_start=2290
-  _globals['_GETINFORESPONSE']._serialized_end=2515
-  _globals['_GENERATIONSERVICE']._serialized_start=2518
-  _globals['_GENERATIONSERVICE']._serialized_end=2690
+  _globals['_GENERATEREQUEST']._serialized_end=419
+  _globals['_TOKENIDS']._serialized_start=421
+  _globals['_TOKENIDS']._serialized_end=444
+  _globals['_CHAT']._serialized_start=446
+  _globals['_CHAT']._serialized_end=498
+  _globals['_CHATMESSAGE']._serialized_start=500
+  _globals['_CHATMESSAGE']._serialized_end=544
+  _globals['_STOPPINGCRITERIA']._serialized_start=547
+  _globals['_STOPPINGCRITERIA']._serialized_end=807
+  _globals['_SPECULATION']._serialized_start=810
+  _globals['_SPECULATION']._serialized_end=1069
+  _globals['_SPECULATION_MODE']._serialized_start=959
+  _globals['_SPECULATION_MODE']._serialized_end=1032
+  _globals['_GENERATERESPONSE']._serialized_start=1072
+  _globals['_GENERATERESPONSE']._serialized_end=1437
+  _globals['_ROUNDTIMINGS']._serialized_start=1439
+  _globals['_ROUNDTIMINGS']._serialized_end=1561
+  _globals['_PROMPTINFO']._serialized_start=1563
+  _globals['_PROMPTINFO']._serialized_end=1608
+  _globals['_FINISHINFO']._serialized_start=1611
+  _globals['_FINISHINFO']._serialized_end=1893
+  _globals['_FINISHINFO_REASON']._serialized_start=1814
+  _globals['_FINISHINFO_REASON']._serialized_end=1882
+  _globals['_USAGE']._serialized_start=1895
+  _globals['_USAGE']._serialized_end=1982
+  _globals['_SPECULATIONSTATS']._serialized_start=1985
+  _globals['_SPECULATIONSTATS']._serialized_end=2309
+  _globals['_GETINFOREQUEST']._serialized_start=2311
+  _globals['_GETINFOREQUEST']._serialized_end=2327
+  _globals['_GETINFORESPONSE']._serialized_start=2330
+  _globals['_GETINFORESPONSE']._serialized_end=2555
+  _globals['_GENERATIONSERVICE']._serialized_start=2558
+  _globals['_GENERATIONSERVICE']._serialized_end=2730
 # @@protoc_insertion_point(module_scope)

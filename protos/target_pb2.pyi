@@ -92,7 +92,7 @@ class DecodeResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[SessionOpened, _Mapping]] = ..., verdict: _Optional[_Union[_speculation_pb2.Verdict, _Mapping]] = ...) -> None: ...
 
 class OpenSession(_message.Message):
-    __slots__ = ("session_id", "prompt_token_ids", "max_new_tokens", "sampling", "expect_taps", "stop_token_ids", "priority", "run")
+    __slots__ = ("session_id", "prompt_token_ids", "max_new_tokens", "sampling", "expect_taps", "stop_token_ids", "priority", "run", "recordable")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class OpenSession(_message.Message):
     STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    RECORDABLE_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     max_new_tokens: int
@@ -109,7 +110,8 @@ class OpenSession(_message.Message):
     stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
     priority: int
     run: Run
-    def __init__(self, session_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., max_new_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., expect_taps: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+    recordable: bool
+    def __init__(self, session_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., max_new_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., expect_taps: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., recordable: _Optional[bool] = ...) -> None: ...
 
 class SessionOpened(_message.Message):
     __slots__ = ("cached_prompt_tokens",)
@@ -118,16 +120,32 @@ class SessionOpened(_message.Message):
     def __init__(self, cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class StreamTapsRequest(_message.Message):
-    __slots__ = ("session_id", "pairing", "known_len", "min_rows")
+    __slots__ = ("session_id", "pairing", "known_len", "min_rows", "stored")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PAIRING_FIELD_NUMBER: _ClassVar[int]
     KNOWN_LEN_FIELD_NUMBER: _ClassVar[int]
     MIN_ROWS_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     pairing: _speculation_pb2.Pairing
     known_len: int
     min_rows: int
-    def __init__(self, session_id: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., known_len: _Optional[int] = ..., min_rows: _Optional[int] = ...) -> None: ...
+    stored: bool
+    def __init__(self, session_id: _Optional[str] = ..., pairing: _Optional[_Union[_speculation_pb2.Pairing, _Mapping]] = ..., known_len: _Optional[int] = ..., min_rows: _Optional[int] = ..., stored: _Optional[bool] = ...) -> None: ...
+
+class WatchSessionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchSessionsResponse(_message.Message):
+    __slots__ = ("session_id", "prompt_len", "sampling")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LEN_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    prompt_len: int
+    sampling: _speculation_pb2.SamplingParams
+    def __init__(self, session_id: _Optional[str] = ..., prompt_len: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ...) -> None: ...
 
 class StreamTapsResponse(_message.Message):
     __slots__ = ("attached", "frame")

@@ -49,6 +49,11 @@ class TargetServiceStub:
                 request_serializer=protos_dot_target__pb2.StreamTapsRequest.SerializeToString,
                 response_deserializer=protos_dot_target__pb2.StreamTapsResponse.FromString,
                 _registered_method=True)
+        self.WatchSessions = channel.unary_stream(
+                '/slipstream.v1.TargetService/WatchSessions',
+                request_serializer=protos_dot_target__pb2.WatchSessionsRequest.SerializeToString,
+                response_deserializer=protos_dot_target__pb2.WatchSessionsResponse.FromString,
+                _registered_method=True)
 
 
 class TargetServiceServicer:
@@ -85,6 +90,14 @@ class TargetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchSessions(self, request, context):
+        """Server stream. The sessions that may be recorded, each when it opens, from now on. For recorders:
+        they ask for the taps of those they want. One that does not read misses sessions; nobody waits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TargetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -102,6 +115,11 @@ def add_TargetServiceServicer_to_server(servicer, server):
                     servicer.StreamTaps,
                     request_deserializer=protos_dot_target__pb2.StreamTapsRequest.FromString,
                     response_serializer=protos_dot_target__pb2.StreamTapsResponse.SerializeToString,
+            ),
+            'WatchSessions': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchSessions,
+                    request_deserializer=protos_dot_target__pb2.WatchSessionsRequest.FromString,
+                    response_serializer=protos_dot_target__pb2.WatchSessionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -185,6 +203,33 @@ class TargetService:
             '/slipstream.v1.TargetService/StreamTaps',
             protos_dot_target__pb2.StreamTapsRequest.SerializeToString,
             protos_dot_target__pb2.StreamTapsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/slipstream.v1.TargetService/WatchSessions',
+            protos_dot_target__pb2.WatchSessionsRequest.SerializeToString,
+            protos_dot_target__pb2.WatchSessionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

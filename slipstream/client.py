@@ -41,6 +41,7 @@ class Request:
     mode: str = "auto"
     request_id: str = ""
     priority: int = 0
+    recordable: bool | None = None
 
     def to_proto(self) -> pb.GenerateRequest:
         """Raises ValueError for an unknown mode or not exactly one prompt."""
@@ -57,6 +58,7 @@ class Request:
             stopping=_without_none(self.stopping),
             speculation=speculation,
             priority=self.priority,
+            recordable=self.recordable,
         )
 
     def _prompt(self) -> dict[str, Any]:

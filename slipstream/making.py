@@ -38,10 +38,14 @@ def record(
     seed: Annotated[int, typer.Option(min=0, help="of made-up conversations")] = 0,
     taps: Annotated[str, typer.Option(help="how hidden states are kept: bf16 or int8")] = "bf16",
     max_gib: Annotated[float, typer.Option(min=0, help="most that the recording may take")] = 20.0,
+    live: Annotated[
+        bool, typer.Option("--live", help="record what --target is asked by others, if it may be")
+    ] = False,
+    share: Annotated[float, typer.Option(min=0, max=1, help="live: of those that may be")] = 1.0,
 ) -> None:
     """Record conversations of a target with its hidden states, to train drafters on."""
     # Not every command needs torch.
-    from slipstream.record import RecordOptions, run_record
+    from slipstream.record import RecordOptions, run_live, run_record
     from training.record import RecordSettings
 
     settings = RecordSettings(
@@ -50,7 +54,12 @@ def record(
     options = RecordOptions(
         out, resolve_model(model), settings, tuple(prompts or ()), seed, taps, max_gib
     )
-    run_record(options, target, messages)
+    if not live:
+        run_record(options, target, messages)
+    elif target is None:
+        raise ValueError("--live records a running target: give its address with --target")
+    else:
+        run_live(options, target, share, messages)
 
 
 def train(

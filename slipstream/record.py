@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,9 +20,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from protos import target_pb2
 from protos.pairing import Pairing
 from slipstream.stack import Addresses, LocalStack, StackConfig
 from training.chat_frame import ChatFrame
+from training.live import LiveRecorder
 from training.made_up import made_up_scripts
 from training.record import Recorder, RecordSettings, source_of
 from training.recording import Recording
@@ -57,6 +59,11 @@ def run_record(options: RecordOptions, target: str | None, console: Console) -> 
         asyncio.run(_record(options, address, iter(scripts) if scripts else endless, console))
 
 
+def run_live(options: RecordOptions, target: str, share: float, console: Console) -> None:
+    """Record what a running target is asked by others. Raises DiskFullError, RpcError."""
+    asyncio.run(_record_live(options, target, share, console))
+
+
 @contextlib.contextmanager
 def _target(address: str | None, options: RecordOptions) -> Iterator[str]:
     if address is not None:
@@ -78,22 +85,42 @@ async def _record(
 ) -> None:
     async with connect(address) as target:
         info = await target.info()
-        source = source_of(info, options.taps)
-        recording = Recording(options.directory, source, int(options.max_gib * _GIB))
-        frame = ChatFrame.from_directory(options.model)
-        pairing = Pairing.from_proto(info.pairing)
+        frame, pairing = ChatFrame.from_directory(options.model), Pairing.from_proto(info.pairing)
         recorder = Recorder(target, frame, pairing, info.max_context_len, options.settings)
-        with _progress(console) as progress:
-            task = progress.add_task(
-                "recording", total=options.settings.num_tokens, completed=recording.num_tokens
-            )
-            told = lambda: progress.update(  # noqa: E731
-                task,
-                completed=recording.num_tokens,
-                description=f"{recording.num_samples} conversations",
-            )
-            with _first_of_a_group():
-                await recorder.record(scripts, recording, told)
+        with _recording(options, info, console) as (recording, told), _first_of_a_group():
+            await recorder.record(scripts, recording, told)
+
+
+async def _record_live(
+    options: RecordOptions, address: str, share: float, console: Console
+) -> None:
+    async with connect(address) as target:
+        info = await target.info()
+        pairing = Pairing.from_proto(info.pairing)
+        recorder = LiveRecorder(target, pairing, options.settings.num_tokens, share)
+        with _recording(options, info, console) as (recording, told), _first_of_a_group():
+            await recorder.record(recording, told)
+
+
+@contextlib.contextmanager
+def _recording(
+    options: RecordOptions, info: target_pb2.GetTargetResponse, console: Console
+) -> Iterator[tuple[Recording, Callable[[], None]]]:
+    """Yield the recording, and what shows how far it has come."""
+    source = source_of(info, options.taps)
+    recording = Recording(options.directory, source, int(options.max_gib * _GIB))
+    with _progress(console) as progress:
+        task = progress.add_task("", total=options.settings.num_tokens)
+
+        def told() -> None:
+            conversations = f"{recording.num_samples} conversations"
+            progress.update(task, completed=recording.num_tokens, description=conversations)
+
+        told()
+        try:
+            yield recording, told
+        finally:
+            told()
     console.print(
         f"{recording.num_samples} conversations, {recording.num_tokens} tokens "
         f"in {options.directory}"

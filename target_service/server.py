@@ -17,6 +17,7 @@ from protos.serving import abort_retryable
 from target_service.kv_memory import PAGE_LEN
 from target_service.scheduler import QueueFullError, Scheduler
 from target_service.session import Session
+from target_service.session_watch import SessionWatch
 from target_service.step_loop import LiveSession, StepLoop
 from target_service.taps import SubscriberTooSlowError, TapHub
 
@@ -46,6 +47,7 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
         self._loop = loop
         self._scheduler = scheduler
         self._hub = hub
+        self._watch = SessionWatch()
 
     async def GetTarget(  # noqa: N802
         self, request: pb.GetTargetRequest, context: Any
@@ -101,7 +103,10 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
             if request is None or request.WhichOneof("message") != "open":
                 raise ValueError("the first message of Decode must be `open`")
             session = self._new_session(request.open)
-            return await self._loop.open(session, expect_taps=request.open.expect_taps)
+            live = await self._loop.open(session, expect_taps=request.open.expect_taps)
+            if request.open.recordable:
+                self._watch.tell(session)
+            return live
         except (ValueError, KeyError, QueueFullError) as error:
             await _abort(context, error)
         raise AssertionError("abort raises")
@@ -155,7 +160,8 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
         if mismatches := pairing.mismatches(self._facts.pairing):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(mismatches))
         try:
-            subscription, missed, first_row = await self._hub.subscribe(
+            subscribe = self._loop.subscribe_from_start if request.stored else self._hub.subscribe
+            subscription, missed, first_row = await subscribe(
                 request.session_id, pairing, request.known_len, request.min_rows
             )
         except KeyError:
@@ -172,6 +178,23 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
             await abort_retryable(context, str(error))
         finally:
             self._hub.unsubscribe(request.session_id, subscription)
+
+    async def WatchSessions(  # noqa: N802
+        self, request: pb.WatchSessionsRequest, context: Any
+    ) -> AsyncIterator[pb.WatchSessionsResponse]:
+        """Tell of every session that may be recorded."""
+        del request, context
+        queue = self._watch.watch()
+        try:
+            while True:
+                session = await queue.get()
+                yield pb.WatchSessionsResponse(
+                    session_id=session.session_id,
+                    prompt_len=session.prompt_len,
+                    sampling=session.sampling.to_proto(),
+                )
+        finally:
+            self._watch.leave(queue)
 
 
 def _stop_tokens(token_ids: Sequence[int]) -> frozenset[int]:

@@ -16,12 +16,13 @@ from functools import partial
 import structlog
 
 from protos.messages import DraftTree, Verdict
+from protos.pairing import Pairing
 from target_service.decode_log import DecodeLog
 from target_service.engine import Engine, Outcome
 from target_service.scheduler import Scheduler
 from target_service.session import Rows, Session
 from target_service.step_thread import StepThread
-from target_service.taps import TapHub
+from target_service.taps import Frame, Subscription, TapHub
 from target_service.totals import Totals
 
 log = structlog.get_logger()
@@ -93,6 +94,25 @@ class StepLoop:
         if live.session.run(until_len):
             self._ready(live)
             self._start_step()
+
+    async def subscribe_from_start(
+        self, session_id: str, pairing: Pairing, known_len: int, min_rows: int
+    ) -> tuple[Subscription, Sequence[int], int]:
+        """As `TapHub.subscribe`, with the rows that were told before, if the session has them.
+
+        Takes nothing that is held back for others.
+        """
+        subscription, session = await self._hub.subscribe_beside(
+            session_id, pairing, known_len, min_rows
+        )
+        known, missed = range(session.told_len), session.tokens[known_len:]
+        if session.cached_len < session.told_len:
+            return subscription, missed, session.told_len
+        if known:
+            taps_TX = self._engine.stored_taps(session.memory.pages, known)
+            tokens = tuple(session.tokens[1 : len(known) + 1])
+            subscription.put(Frame(0, session.committed_len, tokens, taps_TX))
+        return subscription, missed, 0
 
     def close(self, live: LiveSession) -> None:
         """Free a session. A step that runs may still write to its pages: no other has them yet."""

@@ -207,17 +207,12 @@ class TapHub:
     ) -> tuple[Subscription, Sequence[int], int]:
         """Return a subscription, the tokens it missed and the first row that will come.
 
+        The first subscriber gets what was held back.
+
         Raises KeyError if no such session opens within the attach timeout, ValueError if the
         subscriber claims to know tokens that do not exist, or wants too many rows gathered.
         """
-        if min_rows > _MAX_GATHERED_ROWS:
-            raise ValueError(f"min_rows must be in [0, {_MAX_GATHERED_ROWS}], got {min_rows}")
-        feed = await self._wait_for(session_id)
-        if known_len > feed.session.committed_len:
-            raise ValueError(
-                f"known_len is {known_len}, but only {feed.session.committed_len} tokens exist"
-            )
-        subscription = Subscription(pairing, self._tapped, self._max_bytes, min_rows)
+        feed, subscription = await self._attach(session_id, pairing, known_len, min_rows)
         first_row = feed.first_row()
         for frame in feed.backlog:
             subscription.put(frame)
@@ -225,6 +220,29 @@ class TapHub:
         feed.expected = False
         feed.subscriptions.append(subscription)
         return subscription, feed.session.tokens[known_len:], first_row
+
+    async def subscribe_beside(
+        self, session_id: str, pairing: Pairing, known_len: int, min_rows: int = 0
+    ) -> tuple[Subscription, Session]:
+        """Return a subscription that leaves what is held back to others, and the session.
+
+        The rows that were told already are for the caller to put in. Raises as `subscribe` does.
+        """
+        feed, subscription = await self._attach(session_id, pairing, known_len, min_rows)
+        feed.subscriptions.append(subscription)
+        return subscription, feed.session
+
+    async def _attach(
+        self, session_id: str, pairing: Pairing, known_len: int, min_rows: int
+    ) -> tuple[_Feed, Subscription]:
+        if min_rows > _MAX_GATHERED_ROWS:
+            raise ValueError(f"min_rows must be in [0, {_MAX_GATHERED_ROWS}], got {min_rows}")
+        feed = await self._wait_for(session_id)
+        if known_len > feed.session.committed_len:
+            raise ValueError(
+                f"known_len is {known_len}, but only {feed.session.committed_len} tokens exist"
+            )
+        return feed, Subscription(pairing, self._tapped, self._max_bytes, min_rows)
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
         """Forget a subscriber."""

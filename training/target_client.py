@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -37,6 +37,30 @@ class Decoding:
     stop_token_ids: Collection[int]
 
 
+@dataclass
+class Followed:
+    """A session that is followed: its tokens, and its taps from a row on."""
+
+    tokens: list[int] = field(default_factory=list)
+    first_row: int = 0
+    _frames: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def taps_TX(self) -> torch.Tensor:  # noqa: N802
+        """All taps so far, [T, X]. At least one row was taken in."""
+        return torch.cat(self._frames)
+
+    def take(self, response: target_pb2.StreamTapsResponse) -> None:
+        """Take in the next message of a tap stream."""
+        if response.WhichOneof("message") == "attached":
+            self.tokens += response.attached.tokens
+            self.first_row = response.attached.first_row
+            return
+        frame = response.frame
+        self.tokens[frame.base_len + 1 :] = frame.tokens
+        self._frames.append(tensors.from_proto(frame.taps))
+
+
 class Target:
     """A target service."""
 
@@ -49,7 +73,9 @@ class Target:
 
     async def decode(self, decoding: Decoding) -> list[int]:
         """Return the new tokens, a stop token among them. Raises AioRpcError."""
-        return await _patiently(partial(self._decode, decoding, expect_taps=False))
+        anytime = asyncio.Event()
+        anytime.set()
+        return await _patiently(partial(self._decode, decoding, anytime))
 
     async def decode_with_taps(
         self, decoding: Decoding, pairing: Pairing
@@ -63,41 +89,60 @@ class Target:
     async def _decode_with_taps(
         self, decoding: Decoding, pairing: Pairing
     ) -> tuple[list[int], torch.Tensor]:
-        taps = asyncio.create_task(self._taps(decoding, pairing))
+        attached = asyncio.Event()
+        following = asyncio.create_task(self.follow(decoding.session_id, pairing, attached))
+        # However it ends, nobody is to be waited for then.
+        following.add_done_callback(lambda _: attached.set())
         try:
-            answer = await self._decode(decoding, expect_taps=True)
-            return answer, torch.cat(await taps)
+            answer = await self._decode(decoding, attached)
+            return answer, (await following).taps_TX
         finally:
-            taps.cancel()
+            following.cancel()
 
-    async def _decode(self, decoding: Decoding, *, expect_taps: bool) -> list[int]:
-        """Decode until the end of the answer; then the session is closed, and its taps end."""
+    async def _decode(self, decoding: Decoding, may_end: asyncio.Event) -> list[int]:
+        """Decode to the end of the answer; as soon as it may end the session is closed."""
         call = self._stub.Decode()
         try:
-            await call.write(target_pb2.DecodeRequest(open=_opening(decoding, expect_taps)))
+            await call.write(target_pb2.DecodeRequest(open=_opening(decoding)))
             new_tokens: list[int] = []
             async for response in call:
                 if response.WhichOneof("message") == "verdict":
                     new_tokens += Verdict.from_proto(response.verdict).tokens
                     if _is_finished(decoding, new_tokens):
                         break
+            await may_end.wait()
             return new_tokens
         finally:
             call.cancel()
 
-    async def _taps(self, decoding: Decoding, pairing: Pairing) -> list[torch.Tensor]:
-        """Return the session's taps in order, until its end."""
+    async def follow(
+        self, session_id: str, pairing: Pairing, attached: asyncio.Event | None = None
+    ) -> Followed:
+        """Follow a session to its end; `attached` is set once it cannot be missed.
+
+        Raises AioRpcError.
+        """
         request = target_pb2.StreamTapsRequest(
-            session_id=decoding.session_id,
+            session_id=session_id,
             pairing=pairing.to_proto(),
-            known_len=len(decoding.tokens),
             min_rows=_ROWS_OF_A_FRAME,
+            stored=True,
         )
-        frames = []
-        async for response in self._stub.StreamTaps(request):
-            if response.WhichOneof("message") == "frame":
-                frames.append(tensors.from_proto(response.frame.taps))
-        return frames
+        call = self._stub.StreamTaps(request)
+        followed = Followed()
+        try:
+            async for response in call:
+                followed.take(response)
+                if attached is not None:
+                    attached.set()
+            return followed
+        finally:
+            call.cancel()
+
+    async def watch_sessions(self) -> AsyncIterator[target_pb2.WatchSessionsResponse]:
+        """Yield the sessions that may be recorded, each when it opens. Raises AioRpcError."""
+        async for notice in self._stub.WatchSessions(target_pb2.WatchSessionsRequest()):
+            yield notice
 
 
 async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
@@ -111,13 +156,12 @@ async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(_RETRY_S)
 
 
-def _opening(decoding: Decoding, expect_taps: bool) -> target_pb2.OpenSession:
+def _opening(decoding: Decoding) -> target_pb2.OpenSession:
     return target_pb2.OpenSession(
         session_id=decoding.session_id,
         prompt_token_ids=decoding.tokens,
         max_new_tokens=decoding.max_new_tokens,
         sampling=decoding.sampling.to_proto(),
-        expect_taps=expect_taps,
         stop_token_ids=decoding.stop_token_ids,
         run=target_pb2.Run(until_len=len(decoding.tokens) + decoding.max_new_tokens),
     )

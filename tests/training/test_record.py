@@ -34,12 +34,15 @@ def model_dir(tmp_path_factory):
     )
 
 
+def built(model_dir):
+    """Return the model in a directory."""
+    weights = Weights(model_dir, torch.float32)
+    return build_model(model_config(read_config(model_dir)), weights, 400, "dense")
+
+
 @pytest.fixture
 async def target(model_dir):
-    model = build_model(
-        model_config(read_config(model_dir)), Weights(model_dir, torch.float32), 400, "dense"
-    )
-    async with serve(model) as served:
+    async with serve(built(model_dir)) as served:
         yield served
 
 
