@@ -25,7 +25,7 @@ class DraftConfig(BaseSettings):
     insecure: bool = Field(False, description="allow an address that other machines can reach")
     drafter: list[str] = Field(
         ["ngram"],
-        description="`ngram` or ID=DIRECTORY; repeat it; the first that fits is the default",
+        description="`ngram`, a shipped one or ID=DIRECTORY; repeat it; the first that fits leads",
     )
     target_model: Path | None = Field(
         None, description="the target's model directory, for drafters that share its embedding"

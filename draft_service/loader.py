@@ -13,6 +13,7 @@ from draft_service.drafters.eagle3 import Eagle3Drafter
 from draft_service.drafters.ngram import NgramDrafter
 from draft_service.drafters.target_side import TargetSide
 from draft_service.memory import check_memory
+from draft_service.shelf import shipped_drafters
 from protos.messages import check_id
 from protos.pairing import Pairing, fingerprint
 
@@ -21,7 +22,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class DrafterSpec:
-    """A drafter to load: `ngram`, or ID=DIRECTORY of an EAGLE-3 checkpoint."""
+    """A drafter to load: `ngram`, a shipped one by its name, or ID=DIRECTORY of a checkpoint."""
 
     drafter_id: str
     path: Path | None
@@ -30,9 +31,13 @@ class DrafterSpec:
     def parse(cls, text: str) -> DrafterSpec:
         drafter_id, separator, path = text.partition("=")
         check_id("drafter", drafter_id)
-        if not path and text != "ngram":
-            raise ValueError(f"drafter must be `ngram` or ID=DIRECTORY, got {text!r}")
-        return cls(drafter_id, Path(path) if separator else None)
+        if separator and path:
+            return cls(drafter_id, Path(path))
+        shipped = shipped_drafters()
+        if text != "ngram" and text not in shipped:
+            names = ", ".join(["ngram", *shipped])
+            raise ValueError(f"drafter must be ID=DIRECTORY or one of {names}, got {text!r}")
+        return cls(drafter_id, shipped.get(text))
 
 
 class DrafterRefusedError(Exception):

@@ -68,6 +68,7 @@ async def main() -> None:
         DraftReplicas([serving.open_channel(address) for address in config.draft]),
         deadline_s=config.draft_deadline_ms / 1000,
         max_requests=config.max_requests,
+        record_share=config.record_share,
     )
     server = serving.new_server()
     gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)

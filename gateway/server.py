@@ -43,12 +43,14 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         *,
         deadline_s: float,
         max_requests: int,
+        record_share: float = 0.0,
     ) -> None:
         self._model_name = model_name
         self._model = model
         self._target = target
         self._replicas = replicas
         self._deadline_s = deadline_s
+        self._record_share = record_share
         self._max_requests = max_requests
         self._running = 0
 
@@ -83,7 +85,9 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         started_ns = time.perf_counter_ns()
         try:
             # In a thread: a megabyte of text takes a while to tokenize.
-            generation = await asyncio.to_thread(parse_request, request, self._model)
+            generation = await asyncio.to_thread(
+                parse_request, request, self._model, self._record_share
+            )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if self._running >= self._max_requests:

@@ -25,7 +25,14 @@ from slipstream.fetch import fetch as fetch_model
 from slipstream.generate import Options, as_json, generate, read_prompts
 from slipstream.model_cache import DEFAULT_MODEL, resolve_model
 from slipstream.probe import is_healthy
-from slipstream.stack import WEIGHTS, Addresses, LocalStack, StackConfig, StackError
+from slipstream.stack import (
+    WEIGHTS,
+    Addresses,
+    LocalStack,
+    StackConfig,
+    StackError,
+    default_drafters,
+)
 from slipstream.top import looks, view
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
@@ -35,7 +42,9 @@ messages = Console(stderr=True, highlight=False)
 ModelOption = Annotated[str, typer.Option(help="name of a fetched model, or its directory")]
 LoadOption = Annotated[
     list[str] | None,
-    typer.Option(help="drafter of a local stack: `ngram` or ID=DIRECTORY; the first is default"),
+    typer.Option(
+        help="drafter of a local stack: `ngram`, a shipped one, ID=DIRECTORY; the first is default"
+    ),
 ]
 GatewayOption = Annotated[
     str | None, typer.Option(help="address of a running gateway; none: a temporary local stack")
@@ -78,10 +87,11 @@ def up(
     serving.configure_logging("info")
     ports = (gateway_port, target_port, draft_port)
     addresses = Addresses(*(f"127.0.0.1:{port}" for port in ports))
+    directory = resolve_model(model)
     config = StackConfig(
-        resolve_model(model),
+        directory,
         addresses,
-        load or ("ngram",),
+        load or default_drafters(directory),
         target_args=("--weights", weights),
         log_to_terminal=True,
     )
@@ -261,7 +271,8 @@ def connected(gateway: str | None, model: str, load: list[str] | None) -> Iterat
         with Client(gateway) as client:
             yield client
         return
-    config = StackConfig(resolve_model(model), Addresses.free(), load or ("ngram",))
+    directory = resolve_model(model)
+    config = StackConfig(directory, Addresses.free(), load or default_drafters(directory))
     with messages.status("starting a local stack"):
         stack = LocalStack(config)
         stack.start()

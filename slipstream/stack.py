@@ -24,7 +24,9 @@ from typing import IO, Self
 import grpc
 import structlog
 
+from draft_service.shelf import made_for
 from protos.draft_pb2 import DrafterInfo
+from protos.pairing import fingerprint
 from slipstream.probe import is_healthy, list_drafters
 
 log = structlog.get_logger()
@@ -66,9 +68,14 @@ class Addresses:
         return cls(*(f"127.0.0.1:{port}" for port in ports))
 
 
+def default_drafters(model: Path) -> list[str]:
+    """Return the drafters that were trained on a model, and prompt lookup, the best first."""
+    return [*made_for(fingerprint(model)), "ngram"]
+
+
 @dataclass(frozen=True)
 class StackConfig:
-    """What to run. `drafters` as for the draft service: `ngram` or ID=DIRECTORY, default first."""
+    """What to run. `drafters` as for the draft service, the default first."""
 
     model: Path
     addresses: Addresses

@@ -30,14 +30,14 @@ def test_a_drafter_is_ngram_or_an_id_and_a_directory(text, spec):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("eagle", "must be `ngram` or ID=DIRECTORY, got 'eagle'"),
+        ("eagle", "must be ID=DIRECTORY or one of ngram.*, got 'eagle'"),
         ("/models/e", "drafter must be 1 to 64 .*got '/models/e'"),
         ("", "drafter must be 1 to 64 .*got ''"),
         ("=/models/e", "drafter must be 1 to 64 .*got ''"),
         ("a b=/models/e", "drafter must be 1 to 64 .*got 'a b'"),
         # Not the current directory.
-        ("eagle=", "must be `ngram` or ID=DIRECTORY, got 'eagle='"),
-        ("ngram=", "must be `ngram` or ID=DIRECTORY, got 'ngram='"),
+        ("eagle=", "must be ID=DIRECTORY or one of ngram.*, got 'eagle='"),
+        ("ngram=", "must be ID=DIRECTORY or one of ngram.*, got 'ngram='"),
     ],
 )
 def test_anything_else_is_refused(text, reason):

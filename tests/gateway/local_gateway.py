@@ -57,6 +57,7 @@ async def gateway(
     drafter_address: str = "",
     deadline_s: float = 5.0,
     max_requests: int = 8,
+    record_share: float = 0.0,
 ) -> AsyncIterator[LocalGateway]:
     """Yield a gateway whose services follow these scripts."""
     a_target = ScriptedTarget(RULE, target)
@@ -75,6 +76,7 @@ async def gateway(
             DraftReplicas(channels[1:]),
             deadline_s=deadline_s,
             max_requests=max_requests,
+            record_share=record_share,
         )
 
         def add(server: Any) -> None:

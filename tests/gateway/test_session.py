@@ -133,6 +133,15 @@ async def test_the_target_is_told_what_ends_a_run_and_how_urgent_it_is():
     assert not opened.HasField("run")
 
 
+@pytest.mark.parametrize(("share", "unsaid"), [(0.0, False), (1.0, True)])
+async def test_a_request_may_be_recorded_if_it_says_so_or_is_in_the_share(share, unsaid):
+    async with gateway(HONEST, record_share=share) as local:
+        for wish in ({}, {"recordable": True}, {"recordable": False}):
+            await answer(local, **wish)
+
+    assert [opened.recordable for opened in local.target.opened] == [unsaid, True, False]
+
+
 @pytest.mark.parametrize("nodes", [2, 3])
 async def test_no_more_is_verified_than_the_plan_allows(nodes):
     speculation = pb.Speculation(
