@@ -11,7 +11,7 @@ from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig
 from gateway.detokenizer import IncrementalDetokenizer
 from gateway.sampling_params import ModelText
-from gateway.server import GenerationServicer
+from gateway.server import GenerationServicer, Rules
 from gateway.tokenizer import Tokenizer
 from gateway.upstream import DraftReplicas
 from protos import gateway_pb2_grpc, serving, target_pb2, target_pb2_grpc
@@ -66,9 +66,7 @@ async def main() -> None:
         text,
         stub,
         DraftReplicas([serving.open_channel(address) for address in config.draft]),
-        deadline_s=config.draft_deadline_ms / 1000,
-        max_requests=config.max_requests,
-        record_share=config.record_share,
+        Rules(config.draft_deadline_ms / 1000, config.max_requests, config.record_share),
     )
     server = serving.new_server()
     gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)

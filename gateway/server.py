@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -31,6 +32,17 @@ _REASONS = {
 }
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all requests."""
+
+    deadline_s: float
+    """How long a round waits for a draft."""
+    max_requests: int
+    record_share: float = 0.0
+    """Of requests that do not say whether they may be recorded."""
+
+
 class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
     """GenerationService of gateway.proto."""
 
@@ -40,18 +52,13 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         model: ModelText,
         target: target_pb2_grpc.TargetServiceStub,
         replicas: DraftReplicas,
-        *,
-        deadline_s: float,
-        max_requests: int,
-        record_share: float = 0.0,
+        rules: Rules,
     ) -> None:
         self._model_name = model_name
         self._model = model
         self._target = target
         self._replicas = replicas
-        self._deadline_s = deadline_s
-        self._record_share = record_share
-        self._max_requests = max_requests
+        self._rules = rules
         self._running = 0
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Any) -> pb.GetInfoResponse:  # noqa: N802
@@ -86,12 +93,13 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         try:
             # In a thread: a megabyte of text takes a while to tokenize.
             generation = await asyncio.to_thread(
-                parse_request, request, self._model, self._record_share
+                parse_request, request, self._model, self._rules.record_share
             )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        if self._running >= self._max_requests:
-            await abort_retryable(context, f"{self._max_requests} requests are running already")
+        most = self._rules.max_requests
+        if self._running >= most:
+            await abort_retryable(context, f"{most} requests are running already")
         self._running += 1
         try:
             async with aclosing(self._responses(generation, started_ns)) as responses:
@@ -110,7 +118,7 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncGenerator[pb.GenerateResponse]:
         # An id of our own: two clients may choose the same request id.
         target = TargetStream(self._target, secrets.token_hex(16))
-        session = Session(generation, self._model, target, self._deadline_s)
+        session = Session(generation, self._model, target, self._rules.deadline_s)
         first_ns = 0
         async with aclosing(session.run(self._replicas)) as chunks:
             async for committed in chunks:

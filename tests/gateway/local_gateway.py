@@ -10,7 +10,7 @@ import grpc
 
 from gateway.chat_template import ChatTemplate
 from gateway.sampling_params import ModelText
-from gateway.server import GenerationServicer
+from gateway.server import GenerationServicer, Rules
 from gateway.tokenizer import Tokenizer
 from gateway.upstream import DraftReplicas
 from protos import gateway_pb2 as pb
@@ -74,9 +74,7 @@ async def gateway(
             MODEL,
             target_pb2_grpc.TargetServiceStub(channels[0]),
             DraftReplicas(channels[1:]),
-            deadline_s=deadline_s,
-            max_requests=max_requests,
-            record_share=record_share,
+            Rules(deadline_s, max_requests, record_share),
         )
 
         def add(server: Any) -> None:
