@@ -12,7 +12,7 @@ BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-.PHONY: setup native demo test test-slow test-sanitized soak check protos bench bench-kernels bench-quality clean
+.PHONY: setup native demo drafter test test-slow test-sanitized soak check protos bench bench-kernels bench-quality clean
 
 setup: native
 
@@ -28,6 +28,18 @@ native: $(READY)
 demo: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/slipstream demo
+
+# The shipped drafter from nothing, in a few hours: record the embedded model, train on what it said,
+# judge the result on what was held out. Each step goes on where it was interrupted.
+WORK := build/drafter
+DATA_TOKENS ?= 2000000
+TRAIN_TOKENS ?= 6000000
+drafter: setup
+	$(BIN)/slipstream fetch smollm2-135m
+	$(BIN)/slipstream record $(WORK)/recording --tokens $(DATA_TOKENS)
+	$(BIN)/slipstream train $(WORK)/recording --out $(WORK)/training --tokens $(TRAIN_TOKENS)
+	$(BIN)/slipstream evaluate $(WORK)/recording --drafter $(WORK)/training/drafter --out $(WORK)/report
+	$(BIN)/slipstream ship $(WORK)/training $(WORK)/report drafters/smollm2-135m-eagle3
 
 test: setup check
 	$(BIN)/slipstream fetch smollm2-135m

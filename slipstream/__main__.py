@@ -244,6 +244,7 @@ def top(
 app.command()(making.record)
 app.command()(making.train)
 app.command()(making.evaluate)
+app.command()(making.ship)
 drafters.add_typer(drafter_admin.app)
 
 bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")

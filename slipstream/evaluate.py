@@ -13,13 +13,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from draft_service.clustered_ratio import ClusteredRatio
 from draft_service.drafters.eagle3 import Eagle3Drafter
+from draft_service.scoring import Scored
 from kernels import native
-from slipstream.client import Client, Completion, Request
+from slipstream.client import Client, Request
 from slipstream.drafter_facts import side_of
 from training.dataset import Dataset
-from training.evaluate import evaluate, write_report
+from training.evaluate import evaluate, report_of, write_report
+from training.replay import Round
 from training.sample import Sample
 
 # Sessions that are replayed side by side, of the recorded length each.
@@ -52,24 +53,36 @@ def run_online(gateway: str, drafter_id: str, options: EvaluateOptions, console:
     """Let running services answer what recordings hold out. Raises RpcError."""
     samples = list(_held_out(options).samples())
     with Client(gateway) as client:
-        answers = _answers(client, drafter_id, samples, options.steps, console)
-        found = online_report(answers, options.steps)
-    _tell(found, options, console)
+        rounds = [
+            one
+            for sample in track(samples, "answering", console=console)
+            for one in online_rounds(client, sample, drafter_id, options.steps)
+        ]
+    _tell(report_of(rounds, options.steps).as_json(), options, console)
 
 
 def _held_out(options: EvaluateOptions) -> Dataset:
     return Dataset(options.recordings, held_out=True, max_len=options.max_len)
 
 
-def _answers(
-    client: Client, drafter_id: str, samples: Sequence[Sample], steps: int, console: Console
-) -> Iterator[tuple[Sample, Completion]]:
-    for sample in track(samples, "answering", console=console):
-        yield sample, client.complete(request_of(sample, drafter_id, steps))
+def online_rounds(client: Client, sample: Sample, drafter_id: str, steps: int) -> Iterator[Round]:
+    """Let the last answer of a conversation be given once more; yield its rounds.
+
+    As offline, a round is left out if its deepest draft lies behind the end.
+    """
+    begin = sample.facts.answers[-1][0]
+    chunks = list(client.stream(_request(sample, drafter_id, steps)))
+    end = begin + sum(len(chunk.token_ids) for chunk in chunks)
+    committed_len = begin
+    for chunk in chunks:
+        # The prompt's own token is no round.
+        if begin < committed_len <= end - steps:
+            accepted = len(chunk.token_ids) - 1
+            yield Round(sample, Scored(committed_len, (), accepted, ()), ())
+        committed_len += len(chunk.token_ids)
 
 
-def request_of(sample: Sample, drafter_id: str, steps: int) -> Request:
-    """Ask for the last answer of a conversation once more, with drafts of a fixed length."""
+def _request(sample: Sample, drafter_id: str, steps: int) -> Request:
     begin, end = sample.facts.answers[-1]
     sampling = sample.facts.sampling
     return Request(
@@ -88,29 +101,6 @@ def request_of(sample: Sample, drafter_id: str, steps: int) -> Request:
         },
         mode="fixed",
     )
-
-
-def online_report(answers: Iterator[tuple[Sample, Completion]], steps: int) -> dict[str, Any]:
-    """Return what came of answers, in the form of an offline report."""
-    lengths, rounds, by_position = ClusteredRatio(), 0, [0] * steps
-    for sample, answer in answers:
-        stats = answer.statistics()
-        if stats["rounds"]:
-            lengths.add(
-                sample.facts.sample_id, stats["rounds"] + stats["accepted"], stats["rounds"]
-            )
-        rounds += stats["rounds"]
-        for position, count in enumerate(stats["accepted_by_position"][:steps]):
-            by_position[position] += count
-    low, high = lengths.interval()
-    card = {
-        "accept_length": round(lengths.value, 4),
-        "between": [round(low, 4), round(high, 4)] if lengths.num_sessions > 1 else None,
-        "rounds": rounds,
-        "sessions": lengths.num_sessions,
-        "accepted_by_position": [round(count / max(rounds, 1), 4) for count in by_position],
-    }
-    return {"steps": steps, "scores": {"all": card}}
 
 
 def _tell(found: Mapping[str, Any], options: EvaluateOptions, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The commands that make drafters: record, train, evaluate."""
+"""The commands that make drafters: record, train, evaluate, ship."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def train(
     out: Annotated[Path, typer.Option(help="directory of the training; it is gone on with")],
     model: ModelOption = DEFAULT_MODEL,
     tokens: Annotated[int, typer.Option(min=1, help="tokens seen, again and again")] = 5_000_000,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="tokens of a step")] = 4096,
-    learning_rate: Annotated[float, typer.Option(min=0, help="the highest")] = 1e-3,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="tokens of a step")] = 1024,
+    learning_rate: Annotated[float, typer.Option(min=0, help="the highest")] = 2e-3,
     draft_vocab: Annotated[int, typer.Option(min=1, help="tokens that it may guess")] = 8192,
     steps: Annotated[int, typer.Option(min=1, max=63, help="guesses in a row it learns")] = 5,
     max_len: Annotated[int, typer.Option(min=3, help="longest conversation; others are cut")] = 768,
@@ -126,6 +126,19 @@ def evaluate(
     else:
         assert gateway is not None, "checked before"
         run_online(gateway, drafter_id, options, messages)
+
+
+def ship(
+    training: Annotated[Path, typer.Argument(help="directory of a finished training")],
+    report: Annotated[Path, typer.Argument(help="directory of its evaluation")],
+    out: Annotated[Path, typer.Argument(help="directory to gather it all in")],
+    licence: Annotated[str, typer.Option(help="the target's")] = "Apache-2.0",
+) -> None:
+    """Gather a drafter with its figures and a model card, to be given away."""
+    from training.model_card import ship as gather
+
+    gather(training, report, out, licence)
+    messages.print(f"the drafter is in {out}")
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

@@ -49,11 +49,11 @@ class Schedule:
         return self.learning_rate * (0.01 + 0.99 * cosine)
 
     def steps_at(self, tokens: int, num_steps: int) -> int:
-        """Return how many guesses in a row are trained: two at first, all from halfway on.
+        """Return how many guesses in a row are trained: two at first, all in the last third.
 
         What comes later in a chain can only be learnt when what comes first is right.
         """
-        share = min(2 * tokens / self.num_tokens, 1.0)
+        share = 1.25 * tokens / self.num_tokens
         return min(max(2, math.ceil(share * num_steps)), num_steps)
 
 

@@ -150,8 +150,8 @@ def test_a_drafter_of_another_width_than_its_target_is_refused(recorded, target_
 
 
 def test_longer_chains_are_trained_later():
-    steps = [Schedule(num_tokens=100).steps_at(tokens, 5) for tokens in (0, 20, 21, 45, 50, 99)]
-    assert steps == [2, 2, 3, 5, 5, 5]
+    steps = [Schedule(num_tokens=100).steps_at(tokens, 5) for tokens in (0, 32, 33, 50, 65, 99)]
+    assert steps == [2, 2, 3, 4, 5, 5]
     assert Schedule(num_tokens=100).steps_at(0, 1) == 1
 
 
