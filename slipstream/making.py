@@ -38,6 +38,9 @@ def record(
     seed: Annotated[int, typer.Option(min=0, help="of made-up conversations")] = 0,
     taps: Annotated[str, typer.Option(help="how hidden states are kept: bf16 or int8")] = "bf16",
     max_gib: Annotated[float, typer.Option(min=0, help="most that the recording may take")] = 20.0,
+    flush_seconds: Annotated[
+        float, typer.Option(min=0, help="write what is finished at least so often")
+    ] = 60.0,
     live: Annotated[
         bool, typer.Option("--live", help="record what --target is asked by others, if it may be")
     ] = False,
@@ -52,7 +55,14 @@ def record(
         tokens, concurrency, max_new_tokens, tuple(temperature or (0.0, 0.0, 0.7)), top_p
     )
     options = RecordOptions(
-        out, resolve_model(model), settings, tuple(prompts or ()), seed, taps, max_gib
+        out,
+        resolve_model(model),
+        settings,
+        tuple(prompts or ()),
+        seed,
+        taps,
+        max_gib,
+        flush_seconds,
     )
     if not live:
         run_record(options, target, messages)

@@ -45,6 +45,7 @@ class RecordOptions:
     seed: int = 0
     taps: str = "bf16"
     max_gib: float = 20.0
+    flush_s: float = 60.0
 
 
 def run_record(options: RecordOptions, target: str | None, console: Console) -> None:
@@ -108,7 +109,8 @@ def _recording(
 ) -> Iterator[tuple[Recording, Callable[[], None]]]:
     """Yield the recording, and what shows how far it has come."""
     source = source_of(info, options.taps)
-    recording = Recording(options.directory, source, int(options.max_gib * _GIB))
+    max_bytes = int(options.max_gib * _GIB)
+    recording = Recording(options.directory, source, max_bytes, options.flush_s)
     with _progress(console) as progress:
         task = progress.add_task("", total=options.settings.num_tokens)
 

@@ -74,28 +74,40 @@ class Recorder:
     ) -> None:
         """Record until there are enough tokens, or no scripts; `told` after each conversation.
 
-        What is finished is on the disk however this ends. Raises AioRpcError, DiskFullError.
+        What is finished is on the disk however this ends; what is not when there is enough is
+        broken off. Raises AioRpcError, DiskFullError.
         """
         missing = (script for script in scripts if script.sample_id not in recording.sample_ids)
+        if recording.num_tokens >= self.settings.num_tokens:
+            return
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self.settings.concurrency):
+                players = [
                     group.create_task(self._play_all(missing, recording, told))
+                    for _ in range(self.settings.concurrency)
+                ]
+                await self._enough(players, recording)
         finally:
             recording.flush()
+
+    async def _enough(self, players: Sequence[asyncio.Task[None]], recording: Recording) -> None:
+        """Wait until a player ends; if that is because there is enough, stop the others."""
+        await asyncio.wait(players, return_when=asyncio.FIRST_COMPLETED)
+        if recording.num_tokens >= self.settings.num_tokens:
+            for player in players:
+                player.cancel()
 
     async def _play_all(
         self, scripts: Iterator[Script], recording: Recording, told: Callable[[], None]
     ) -> None:
-        while recording.num_tokens < self.settings.num_tokens:
-            script = next(scripts, None)
-            if script is None:
-                return
+        for script in scripts:
             try:
                 recording.add(await self.play(script))
             except OutOfContextError as error:
                 log.warning("script_skipped", sample_id=script.sample_id, reason=str(error))
             told()
+            if recording.num_tokens >= self.settings.num_tokens:
+                return
 
     async def play(self, script: Script) -> Sample:
         """Play one script. Raises OutOfContextError if its first turn leaves no room."""

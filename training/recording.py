@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -67,14 +68,21 @@ class DiskFullError(OSError):
 class Recording:
     """A recording that is written to. Only one process may do so at a time."""
 
-    def __init__(self, directory: Path, source: Source, max_bytes: int) -> None:
-        """Begin a recording, or go on with one. Raises ValueError if it is of another source."""
+    def __init__(
+        self, directory: Path, source: Source, max_bytes: int, flush_s: float = 60.0
+    ) -> None:
+        """Begin a recording, or go on with one. Raises ValueError if it is of another source.
+
+        What was added is on the disk after `flush_s` seconds at most, if there is more to add.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         for unfinished in directory.glob("*.tmp"):
             unfinished.unlink()
         self._directory = directory
         self._source = source
         self._max_bytes = max_bytes
+        self._flush_s = flush_s
+        self._flushed = time.monotonic()
         self._pending: list[Sample] = []
         self._shards = list(_described_shards(directory))
         for shard in self._shards:
@@ -92,11 +100,13 @@ class Recording:
         self._pending.append(sample)
         self.sample_ids.add(sample.facts.sample_id)
         self.num_tokens += len(sample.tokens_N)
-        if sum(pending.num_bytes for pending in self._pending) >= _SHARD_BYTES:
+        is_large = sum(pending.num_bytes for pending in self._pending) >= _SHARD_BYTES
+        if is_large or time.monotonic() - self._flushed > self._flush_s:
             self.flush()
 
     def flush(self) -> None:
         """Write what is pending as a shard. Raises DiskFullError."""
+        self._flushed = time.monotonic()
         if not self._pending:
             return
         tensors = _joined(self._pending, self._source.taps)
