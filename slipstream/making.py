@@ -89,6 +89,9 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="directory with the drafter's config.json, to decide it all")
     ] = None,
+    drafter: Annotated[
+        Path | None, typer.Option(help="a drafter to go on with, on recordings it has not seen")
+    ] = None,
     data_tokens: Annotated[int, typer.Option(min=0, help="use so much only; 0: all")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="same seed, same drafter")] = 0,
 ) -> None:
@@ -106,6 +109,7 @@ def train(
         norm_output=norm_output,
         warm=warm,
         config=config,
+        drafter=drafter,
         max_data_tokens=data_tokens,
     )
     schedule = Schedule(tokens, batch_tokens, learning_rate, seed=seed)

@@ -26,9 +26,13 @@ class DraftVocab:
         vocab_size = len(counts_V)
         if not 1 <= size <= vocab_size:
             raise ValueError(f"draft_vocab_size must be in [1, {vocab_size}], got {size}")
-        ids_N = counts_V.argsort(descending=True, stable=True)[:size].sort().values
+        return cls.of(counts_V.argsort(descending=True, stable=True)[:size].sort().values, counts_V)
+
+    @classmethod
+    def of(cls, ids_N: torch.Tensor, counts_V: torch.Tensor) -> DraftVocab:
+        """Take these tokens, as a drafter has them that exists already."""
         coverage = counts_V[ids_N].sum() / counts_V.sum().clamp(min=1)
-        return cls(ids_N, vocab_size, float(coverage))
+        return cls(ids_N, len(counts_V), float(coverage))
 
     def draft_ids(self) -> torch.Tensor:
         """Return the draft token of each of the target's tokens, [V]; -1 where there is none."""

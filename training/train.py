@@ -52,6 +52,8 @@ class Recipe:
     warm: bool = True
     config: Path | None = None
     """A drafter's config.json, for what does not have its target's shape."""
+    drafter: Path | None = None
+    """A drafter to begin with, which decides all about shape and vocabulary."""
     max_data_tokens: int = 0
     """Use so much of the recordings only; 0: all."""
 
@@ -75,12 +77,9 @@ def train(
     directory.mkdir(parents=True, exist_ok=True)
     _check_same_recipe(directory, recipe, schedule, dataset)
     target = TargetWeights.read(model_dir, dataset.source)
-    vocab = DraftVocab.choose(
-        dataset.token_counts(dataset.source.vocab_size), recipe.draft_vocab_size
-    )
-    config = _config(recipe, target, dataset.source)
     torch.manual_seed(schedule.seed)
-    module = _module(config, recipe, target, vocab, dataset.source)
+    begun = _begin(recipe, target, dataset)
+    module, config, vocab = begun.module, begun.config, begun.vocab
     told({"data_tokens": dataset.num_tokens, "draft_vocab_coverage": vocab.coverage})
     objective = _objective(module.config, recipe, target, vocab, dataset.source)
     Trainer(module, objective, schedule, directory).train(dataset, told)
@@ -123,17 +122,44 @@ def _config(recipe: Recipe, target: TargetWeights, source: Source) -> dict[str, 
     )
 
 
-def _module(
-    config: Mapping[str, Any],
-    recipe: Recipe,
-    target: TargetWeights,
-    vocab: DraftVocab,
-    source: Source,
-) -> DraftModule:
-    module = DraftModule(Eagle3Config.from_json(config, source.num_layers), recipe.max_len)
+@dataclass(frozen=True)
+class _Begun:
+    """A drafter before its training."""
+
+    module: DraftModule
+    config: dict[str, Any]
+    vocab: DraftVocab
+
+
+def _begin(recipe: Recipe, target: TargetWeights, dataset: Dataset) -> _Begun:
+    counts_V = dataset.token_counts(dataset.source.vocab_size)
+    if recipe.drafter is not None:
+        return _go_on_with(recipe.drafter, recipe, counts_V, dataset.source)
+    vocab = DraftVocab.choose(counts_V, recipe.draft_vocab_size)
+    config = _config(recipe, target, dataset.source)
+    module = _module(config, recipe, dataset.source)
     if recipe.warm:
         warm_start(module, target.norm_H, target.head_VH[vocab.ids_N])
-    return module
+    return _Begun(module, config, vocab)
+
+
+def _go_on_with(drafter: Path, recipe: Recipe, counts_V: torch.Tensor, source: Source) -> _Begun:
+    """Begin with a drafter that exists: its shape, its vocabulary, its weights."""
+    checkpoint = Checkpoint.read(drafter)
+    tensors, config = dict(checkpoint.tensors), dict(checkpoint.config)
+    ids_N = torch.arange(source.vocab_size)
+    if "d2t" in tensors:
+        ids_N = tensors["d2t"] + torch.arange(len(tensors["d2t"]))
+    module = _module(config, recipe, source)
+    ours = dict(module.named_parameters())
+    if missing := ours.keys() - tensors.keys():
+        raise ValueError(f"{drafter} has no {', '.join(sorted(missing))}: it cannot be trained on")
+    module.load_state_dict({name: tensors[name].float() for name in ours})
+    return _Begun(module, config, DraftVocab.of(ids_N, counts_V))
+
+
+def _module(config: Mapping[str, Any], recipe: Recipe, source: Source) -> DraftModule:
+    return DraftModule(Eagle3Config.from_json(config, source.num_layers), recipe.max_len)
 
 
 def _objective(
@@ -167,13 +193,17 @@ def columns_of(layers: Sequence[int], source: Source) -> torch.Tensor:
     return torch.cat(columns) if columns else torch.empty(0, dtype=torch.long)
 
 
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
 def _check_same_recipe(
     directory: Path, recipe: Recipe, schedule: Schedule, dataset: Dataset
 ) -> None:
     """A training that goes on must be the one that was begun."""
     path = directory / "recipe.json"
     now = {
-        "recipe": asdict(recipe) | {"config": recipe.config and str(recipe.config)},
+        "recipe": {name: _plain(value) for name, value in asdict(recipe).items()},
         "schedule": asdict(schedule),
         "source": asdict(dataset.source),
         "data_tokens": dataset.num_tokens,

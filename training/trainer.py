@@ -123,6 +123,8 @@ class Trainer:
                 if time.perf_counter() - saved > self._schedule.checkpoint_every_s:
                     self._save()
                     saved = time.perf_counter()
+            if tally.batches:
+                self._report(tally, told)
         finally:
             self._save()
 

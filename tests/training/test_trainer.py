@@ -149,6 +149,17 @@ def test_a_drafter_of_another_width_than_its_target_is_refused(recorded, target_
         trained(recorded, target_dir, tmp_path / "t", recipe=recipe)
 
 
+def test_a_drafter_that_exists_is_gone_on_with(recorded, target_dir, tmp_path):
+    """It begins where the other ended, with its vocabulary: without a step nothing changes."""
+    first, _ = trained(recorded, target_dir, tmp_path / "first")
+    still = Schedule(num_tokens=1, batch_tokens=200, learning_rate=0.0)
+    recipe = Recipe(max_len=64, num_steps=3, drafter=first)
+    second, _ = trained(recorded, target_dir, tmp_path / "second", recipe=recipe, schedule=still)
+    one, other = tensors_of(first), tensors_of(second)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert one.keys() == other.keys()
+
+
 def test_longer_chains_are_trained_later():
     steps = [Schedule(num_tokens=100).steps_at(tokens, 5) for tokens in (0, 32, 33, 50, 65, 99)]
     assert steps == [2, 2, 3, 4, 5, 5]
