@@ -34,11 +34,6 @@ class Batch:
     answered_BL: torch.Tensor
     """Which tokens the target chose."""
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens with the padding: what a pass over the batch costs."""
-        return self.tokens_BL.numel()
-
 
 class Dataset:
     """The samples of several recordings of one target."""
@@ -102,8 +97,11 @@ class Dataset:
             counts_V += torch.bincount(answered.long(), minlength=vocab_size)
         return counts_V
 
-    def batches(self, batch_tokens: int, seed: int) -> Iterator[Batch]:
-        """Yield all samples once, in an order of this seed; those of a batch are of like length."""
+    def groups(self, batch_tokens: int, seed: int) -> list[list[Entry]]:
+        """Return all samples once, in batches and an order of this seed.
+
+        Those of a batch are of like length, and have at most so many tokens with their padding.
+        """
         choices = random.Random(seed)
         # A little noise, so that samples meet others in the next epoch.
         by_length = sorted(
@@ -111,10 +109,10 @@ class Dataset:
         )
         groups = list(_groups(by_length, batch_tokens))
         choices.shuffle(groups)
-        for group in groups:
-            yield self._batch(group)
+        return groups
 
-    def _batch(self, group: Sequence[Entry]) -> Batch:
+    def batch(self, group: Sequence[Entry]) -> Batch:
+        """Read the samples of a batch."""
         length = max(entry.num_tokens for entry in group)
         samples = [entry.shard.sample(entry.number) for entry in group]
         width = samples[0].taps_TX.shape[1]
@@ -128,6 +126,11 @@ class Dataset:
             rows = min(len(sample.taps_TX), length)
             taps_BLX[row, :rows] = sample.taps_TX[:rows]
         return Batch(tokens_BL, taps_BLX, answered_BL)
+
+
+def padded_tokens(group: Sequence[Entry]) -> int:
+    """Return the tokens of a batch with their padding: what a pass over it costs."""
+    return len(group) * max(entry.num_tokens for entry in group)
 
 
 def _groups(entries: Sequence[Entry], batch_tokens: int) -> Iterator[list[Entry]]:

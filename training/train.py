@@ -30,6 +30,7 @@ from training.draft_vocab import DraftVocab
 from training.drafter_config import drafter_config
 from training.export import Checkpoint, write_checkpoint
 from training.objective import Objective
+from training.ranks import rank
 from training.recording import Source
 from training.target_weights import TargetWeights
 from training.teacher import ChosenTokens, TargetHead, Teacher
@@ -83,6 +84,8 @@ def train(
     told({"data_tokens": dataset.num_tokens, "draft_vocab_coverage": vocab.coverage})
     objective = _objective(module.config, recipe, target, vocab, dataset.source)
     Trainer(module, objective, schedule, directory).train(dataset, told)
+    if rank():
+        return directory / "drafter"
     plot_training(Curves(directory / "training.csv").columns(), directory / "training.png")
     return _write(module, config, vocab, dataset.source, directory / "drafter")
 

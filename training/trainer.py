@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -19,9 +18,10 @@ import torch.distributed as dist
 
 from training.checkpoint import load_checkpoint, save_checkpoint
 from training.curves import Curves
-from training.dataset import Batch, Dataset
+from training.dataset import Batch, Dataset, padded_tokens
 from training.draft_module import DraftModule
 from training.objective import Objective, Progress
+from training.ranks import rank, world_size
 
 _CLIP = 1.0
 
@@ -104,7 +104,8 @@ class Trainer:
         self._place = {"step": 0, "tokens": 0, "epoch": 0, "batch": 0}
         if self._checkpoint.exists():
             self._place = load_checkpoint(self._checkpoint, module, self._optimizer)
-            self._curves.cut(self._place["step"])
+            if not rank():
+                self._curves.cut(self._place["step"])
 
     def train(self, dataset: Dataset, told: Callable[[dict[str, float]], None]) -> None:
         """Train until enough tokens were seen; `told` reports from time to time.
@@ -114,9 +115,9 @@ class Trainer:
         place, tally = self._place, Tally()
         saved = time.perf_counter()
         try:
-            for batch in self._batches(dataset):
-                progress = self._step(batch)
-                tally.add(progress, batch.num_tokens)
+            for batch, num_tokens in self._batches(dataset):
+                progress = self._step(batch, num_tokens)
+                tally.add(progress, num_tokens)
                 if place["step"] % self._schedule.report_every == 0:
                     self._report(tally, told)
                     tally = Tally()
@@ -128,19 +129,25 @@ class Trainer:
         finally:
             self._save()
 
-    def _batches(self, dataset: Dataset) -> Iterator[Batch]:
-        """Yield the batches that are still to come, epoch after epoch."""
+    def _batches(self, dataset: Dataset) -> Iterator[tuple[Batch, int]]:
+        """Yield our batches that are still to come, and the tokens of all processes' batches.
+
+        All processes count alike, so they end together.
+        """
         place, schedule = self._place, self._schedule
         while True:
-            order = dataset.batches(schedule.batch_tokens, schedule.seed + place["epoch"])
-            for batch in islice(order, place["batch"] + _rank(), None, _world()):
+            groups = dataset.groups(schedule.batch_tokens, schedule.seed + place["epoch"])
+            if len(groups) < world_size():
+                raise ValueError(f"{len(groups)} batches are too few for {world_size()} processes")
+            for first in range(place["batch"], len(groups) - world_size() + 1, world_size()):
                 if place["tokens"] >= schedule.num_tokens:
                     return
-                yield batch
+                together = groups[first : first + world_size()]
+                yield dataset.batch(together[rank()]), sum(map(padded_tokens, together))
             place["epoch"] += 1
             place["batch"] = 0
 
-    def _step(self, batch: Batch) -> Progress:
+    def _step(self, batch: Batch, num_tokens: int) -> Progress:
         place, module = self._place, self.module
         for group in self._optimizer.param_groups:
             group["lr"] = self._schedule.rate_at(place["tokens"])
@@ -153,12 +160,12 @@ class Trainer:
         self._optimizer.step()
         self._optimizer.zero_grad()
         place["step"] += 1
-        place["batch"] += _world()
-        place["tokens"] += batch.num_tokens * _world()
+        place["batch"] += world_size()
+        place["tokens"] += num_tokens
         return progress
 
     def _report(self, tally: Tally, told: Callable[[dict[str, float]], None]) -> None:
-        if _rank():
+        if rank():
             return
         place = self._place
         report = {
@@ -171,22 +178,14 @@ class Trainer:
         told(report)
 
     def _save(self) -> None:
-        if not _rank() and self._place["step"]:
+        if not rank() and self._place["step"]:
             save_checkpoint(self._checkpoint, self.module, self._optimizer, self._place)
 
 
-def _world() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
 def _average_gradients(module: DraftModule) -> None:
-    if _world() == 1:
+    if world_size() == 1:
         return
     for parameter in module.parameters():
         assert parameter.grad is not None, "every parameter takes part"
         dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
-        parameter.grad /= _world()
+        parameter.grad /= world_size()

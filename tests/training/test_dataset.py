@@ -15,15 +15,19 @@ def recorded(tmp_path_factory):
     return record_samples(tmp_path_factory.mktemp("r"), samples)
 
 
+def batches_of(dataset, batch_tokens, seed):
+    return [dataset.batch(group) for group in dataset.groups(batch_tokens, seed)]
+
+
 @settings(max_examples=15)
 @given(batch_tokens=st.integers(1, 200), seed=st.integers(0, 5))
 def test_an_epoch_has_every_token_once(recorded, batch_tokens, seed):
     dataset = Dataset([recorded], held_out=False, max_len=100)
-    batches = list(dataset.batches(batch_tokens, seed))
+    batches = batches_of(dataset, batch_tokens, seed)
     answered = sum(int(batch.answered_BL.sum()) for batch in batches)
     assert answered == sum(sample.num_answered for sample in dataset.samples())
     assert sum(len(batch.tokens_BL) for batch in batches) == len(dataset.entries)
-    assert all(batch.num_tokens <= max(batch_tokens, 21) for batch in batches)
+    assert all(batch.tokens_BL.numel() <= max(batch_tokens, 21) for batch in batches)
 
 
 def test_the_split_is_whole_and_has_no_overlap(recorded):
@@ -36,14 +40,14 @@ def test_the_split_is_whole_and_has_no_overlap(recorded):
 
 def test_the_same_seed_gives_the_same_batches(recorded):
     dataset = Dataset([recorded], held_out=False, max_len=100)
-    one, two, other = (list(dataset.batches(64, seed)) for seed in (1, 1, 2))
+    one, two, other = (batches_of(dataset, 64, seed) for seed in (1, 1, 2))
     assert all(torch.equal(a.tokens_BL, b.tokens_BL) for a, b in zip(one, two, strict=True))
     assert [a.tokens_BL.tolist() for a in one] != [b.tokens_BL.tolist() for b in other]
 
 
 def test_what_lies_behind_a_sample_is_nobodys_answer(recorded):
     """Random taps are never zero, so a row of zeros is padding (or the last token's)."""
-    for batch in Dataset([recorded], held_out=False, max_len=100).batches(100, 0):
+    for batch in batches_of(Dataset([recorded], held_out=False, max_len=100), 100, 0):
         rows = (batch.taps_BLX != 0).any(-1).sum(1)
         for answered, num_rows in zip(batch.answered_BL, rows, strict=True):
             assert int(answered.nonzero().max()) == num_rows
@@ -51,7 +55,7 @@ def test_what_lies_behind_a_sample_is_nobodys_answer(recorded):
 
 def test_longer_samples_are_cut(recorded):
     dataset = Dataset([recorded], held_out=False, max_len=8)
-    assert max(batch.tokens_BL.shape[1] for batch in dataset.batches(64, 0)) == 8
+    assert max(batch.tokens_BL.shape[1] for batch in batches_of(dataset, 64, 0)) == 8
 
 
 def test_token_counts_are_those_of_answers(tmp_path):
