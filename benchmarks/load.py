@@ -78,7 +78,11 @@ def list_request(number: int, mode: str, new_tokens: int = _NEW_TOKENS) -> Reque
 
 async def rate_of(client: AsyncClient, streams: int, mode: str) -> float:
     """Return tokens a second of all streams, while all of them run."""
-    requests = [list_request(number, mode) for number in range(streams)]
+    return await rate_of_requests(client, [list_request(number, mode) for number in range(streams)])
+
+
+async def rate_of_requests(client: AsyncClient, requests: Sequence[Request]) -> float:
+    """Return tokens a second of requests answered side by side, while all of them run."""
     answers = await asyncio.gather(*(answer(client, request) for request in requests))
     first = max(taken.times[0] for taken in answers)
     last = min(taken.times[-1] for taken in answers)
@@ -92,17 +96,19 @@ async def measure_throughput(client: AsyncClient, repeats: int) -> dict[str, Any
         for name, (streams, mode) in ARMS.items():
             rates[name].append(await rate_of(client, streams, mode))
     return {
-        "tokens_per_second": {name: _spread(values) for name, values in rates.items()},
-        "over_1_plain": {name: _spread(_ratios(rates[name], rates["1 plain"])) for name in ARMS},
-        "speculated_over_plain_at_8": _spread(_ratios(rates["8 speculated"], rates["8 plain"])),
+        "tokens_per_second": {name: spread(values) for name, values in rates.items()},
+        "over_1_plain": {name: spread(ratios(rates[name], rates["1 plain"])) for name in ARMS},
+        "speculated_over_plain_at_8": spread(ratios(rates["8 speculated"], rates["8 plain"])),
     }
 
 
-def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
+def ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return the ratio of each pair of runs."""
     return [value / other for value, other in zip(values, others, strict=True)]
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, least and most."""
     return {
         "median": round(statistics.median(values), 3),
         "least": round(min(values), 3),
@@ -139,9 +145,9 @@ async def measure_intrusion(client: AsyncClient, repeats: int) -> dict[str, Any]
         intruder = await answer(client, long_request(_LONG_PROMPT_TOKENS, seed=repeat))
         late.append(_lateness(await asyncio.gather(*others), begun, intruder))
     return {
-        "worst_gap_ms": _spread([one["worst_ms"] for one in late]),
-        "usual_gap_ms": _spread([one["usual_ms"] for one in late]),
-        "delay_in_chunk_times": _spread([one["delay"] for one in late]),
+        "worst_gap_ms": spread([one["worst_ms"] for one in late]),
+        "usual_gap_ms": spread([one["usual_ms"] for one in late]),
+        "delay_in_chunk_times": spread([one["delay"] for one in late]),
     }
 
 
@@ -180,7 +186,7 @@ async def measure_prefix(client: AsyncClient, repeats: int) -> dict[str, Any]:
             firsts.append(taken.times[0] - taken.started)
             cached.append(taken.finish.usage.cached_prompt_tokens)
         ratios.append(firsts[1] / firsts[0])
-    return {"second_over_first": _spread(ratios), "cached_prompt_tokens": cached}
+    return {"second_over_first": spread(ratios), "cached_prompt_tokens": cached}
 
 
 async def measure(addresses: Addresses, repeats: int) -> dict[str, Any]:

