@@ -17,12 +17,12 @@ from rich.live import Live
 from protos import serving
 from slipstream import drafter_admin, making
 from slipstream.chat import Chat, summary
-from slipstream.client import Client, Completion
+from slipstream.client import Client
 from slipstream.demo import run_demo
 from slipstream.doctor import examine
 from slipstream.drafters import drafters
 from slipstream.fetch import fetch as fetch_model
-from slipstream.generate import Options, as_json, generate, read_prompts
+from slipstream.generate import Options, as_json, generate, read_prompts, trouble
 from slipstream.model_cache import DEFAULT_MODEL, resolve_model
 from slipstream.probe import is_healthy
 from slipstream.stack import (
@@ -146,17 +146,11 @@ def generate_command(
         for index, (asked, answer) in enumerate(generate(client, prompts, options)):
             if json_lines:
                 print(as_json(index, asked, answer), flush=True)
-                warn_of_trouble(answer)
+                if reason := trouble(answer):
+                    messages.print(f"[yellow]no drafts: {reason}[/]")
             else:
                 print(answer.text, flush=True)
                 messages.print(f"[dim]{summary(answer)}[/]")
-
-
-def warn_of_trouble(answer: Completion) -> None:
-    """Say on stderr why a request that wanted drafts never got one."""
-    stats = answer.statistics()
-    if stats["drafter_trouble"] and not stats["drafted"]:
-        messages.print(f"[yellow]no drafts: {stats['drafter_trouble']}[/]")
 
 
 @app.command()

