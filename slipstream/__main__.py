@@ -235,10 +235,8 @@ def top(
             live.update(view(*pair), refresh=True)
 
 
-app.command()(making.record)
-app.command()(making.train)
-app.command()(making.evaluate)
-app.command()(making.ship)
+for command in (making.record, making.train, making.evaluate, making.ship):
+    app.command()(command)
 drafters.add_typer(drafter_admin.app)
 
 bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
