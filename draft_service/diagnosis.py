@@ -20,6 +20,7 @@ _STUCK_SHARE = 0.95
 # A draft that came so often says what it stands for, if so many of them agree.
 _OFTEN = 3
 _CONSISTENT_SHARE = 0.7
+_FEWEST_WORDS = 3
 
 UNKNOWN = (
     "likely causes: tap layers that are off by one or of another model, a chat template other than "
@@ -83,7 +84,7 @@ def _maps_wrongly(evidence: Evidence) -> str:
 
 
 def _speaks_in_code(evidence: Evidence) -> str:
-    """Each of its drafts always stands for the same other token: it means the right thing."""
+    """Each of its drafts always stands for one other token, each for its own: it means well."""
     meant: dict[int, Counter[int]] = defaultdict(Counter)
     for scored in evidence.rounds:
         meant[scored.guesses[0]][scored.context[1]] += 1
@@ -91,7 +92,11 @@ def _speaks_in_code(evidence: Evidence) -> str:
     rounds = sum(tokens.total() for tokens in often)
     if rounds < _TELLING_SHARE * len(evidence.rounds):
         return ""
-    if sum(tokens.most_common(1)[0][1] for tokens in often) < _CONSISTENT_SHARE * rounds:
+    modes = [tokens.most_common(1)[0] for tokens in often]
+    if sum(count for _, count in modes) < _CONSISTENT_SHARE * rounds:
+        return ""
+    # Where the text itself has but a few tokens, everything seems to stand for them.
+    if len({token for token, _ in modes}) < max(_FEWEST_WORDS, _CONSISTENT_SHARE * len(modes)):
         return ""
     return (
         "each of its drafts stands for another token, always for the same one: its vocabulary is "

@@ -128,6 +128,7 @@ def _new_session(request: pb.OpenDraft, entry: Registered) -> DraftSession:
         list(request.token_ids),
         SamplingParams.from_proto(request.sampling),
         Plan.from_proto(request.plan),
+        joins_late=0 < request.prompt_len < len(request.token_ids),
     )
 
 

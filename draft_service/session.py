@@ -20,6 +20,8 @@ class DraftSession:
     tokens: list[int]
     sampling: SamplingParams
     plan: Plan
+    joins_late: bool = False
+    """Whether the session ran before we followed it."""
     next_row: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

@@ -106,7 +106,8 @@ class ShadowSession:
         pairing = self._shadow.candidate.loaded.pairing
         self._drafts.load.tap_subscriptions += 1
         try:
-            async with aclosing(target.taps(self._session, pairing)) as frames:
+            taps = target.taps(self._session, pairing, from_start=True)
+            async with aclosing(taps) as frames:
                 async for frame in frames:
                     if self._is_closed:
                         return

@@ -35,7 +35,8 @@ class TapReader:
         shadow: ShadowSession | None = None
         self._drafts.load.tap_subscriptions += 1
         try:
-            async with aclosing(self._target.taps(session, drafter.pairing)) as frames:
+            taps = self._target.taps(session, drafter.pairing, from_start=session.joins_late)
+            async with aclosing(taps) as frames:
                 async for frame in frames:
                     if following is None:
                         following = Following.begin(session, drafter, outbox)

@@ -45,16 +45,19 @@ class Target:
         await asyncio.to_thread(registry.load_first, side, pairing)
 
     async def taps(
-        self, session: DraftSession, pairing: Pairing
+        self, session: DraftSession, pairing: Pairing, *, from_start: bool
     ) -> AsyncGenerator[speculation_pb2.TapFrame]:
         """Attach the session to its taps and yield its frames until the target closes it.
 
+        `from_start` asks for rows that were told before, too. The first subscriber of a new session
+        need not: the target holds them back for it.
         The session is attached before the first frame. Cancels the call however it is left.
         """
         request = target_pb2.StreamTapsRequest(
             session_id=session.session_id,
             pairing=pairing.to_proto(),
             known_len=session.committed_len,
+            stored=from_start,
         )
         call = self._stub.StreamTaps(request)
         try:

@@ -85,6 +85,18 @@ async def test_a_drafter_may_join_a_session_that_is_already_running():
     assert service.target.requests[0].known_len == len(PROMPT)
 
 
+@pytest.mark.parametrize(("prompt_len", "late"), [(0, False), (len(PROMPT), False), (2, True)])
+async def test_who_joins_late_asks_for_the_rows_it_missed(prompt_len, late):
+    """What is held back of a new session comes by itself."""
+    feed = Feed()
+    feed.put(*PROMPT_FRAMES)
+    async with drafting(feed) as service:
+        call = await open_session(service, prompt_len=prompt_len)
+        await call.read()
+
+    assert service.target.requests[0].stored == late
+
+
 async def test_a_backlog_ends_with_a_tree_for_the_newest_state():
     """Whatever is drafted on the way is in order."""
     feed, count = Feed(), 300

@@ -43,7 +43,9 @@ async def test_taps_begin_where_the_session_stands():
     target = ScriptedTarget(feed)
     session = opened()
     async with target.serving() as address, serving.open_channel(address) as channel:
-        async with aclosing(Target(channel, address).taps(session, PAIRING)) as taps:
+        async with aclosing(
+            Target(channel, address).taps(session, PAIRING, from_start=False)
+        ) as taps:
             first = await anext(taps)
 
     assert (first.base_len, list(first.tokens)) == (4, [5])
@@ -59,7 +61,9 @@ async def test_taps_end_with_the_session():
     feed.end()
     target = ScriptedTarget(feed)
     async with target.serving() as address, serving.open_channel(address) as channel:
-        frames = [one async for one in Target(channel, address).taps(opened(), PAIRING)]
+        frames = [
+            one async for one in Target(channel, address).taps(opened(), PAIRING, from_start=False)
+        ]
 
     assert [list(one.tokens) for one in frames] == [[8]]
 
@@ -70,7 +74,9 @@ async def test_taps_that_are_left_are_unsubscribed():
     feed.put(attached(), frame(0, [8]))
     target = ScriptedTarget(feed)
     async with target.serving() as address, serving.open_channel(address) as channel:
-        async with aclosing(Target(channel, address).taps(opened(), PAIRING)) as taps:
+        async with aclosing(
+            Target(channel, address).taps(opened(), PAIRING, from_start=False)
+        ) as taps:
             await anext(taps)
             assert target.num_streams == 1
 
@@ -83,6 +89,6 @@ async def test_taps_that_leave_a_gap_are_refused_and_unsubscribed():
     target = ScriptedTarget(feed)
     async with target.serving() as address, serving.open_channel(address) as channel:
         with pytest.raises(ValueError, match="begin at row 3, but only 3 tokens are known"):
-            await anext(Target(channel, address).taps(opened(), PAIRING))
+            await anext(Target(channel, address).taps(opened(), PAIRING, from_start=False))
 
         await eventually(lambda: target.num_streams == 0)
