@@ -70,7 +70,9 @@ class SubscriberTooSlowError(Exception):
 class Subscription:
     """One subscriber of one session: the columns it wants of every frame, in its own order."""
 
-    def __init__(self, pairing: Pairing, tapped: Pairing, max_bytes: int, min_rows: int) -> None:
+    def __init__(
+        self, pairing: Pairing, tapped: Pairing, max_bytes: int, min_rows: int = 0
+    ) -> None:
         """Frames of fewer than `min_rows` rows are gathered until there are so many."""
         self._max_bytes = max_bytes
         self._min_rows = min_rows

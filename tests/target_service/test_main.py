@@ -109,13 +109,13 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("layers", "flag", "expected"),
         [
-            (28, "", (2, 14, 25)),
-            (4, "", (1, 2)),
-            (1, "", (0,)),
+            (28, "", (2, 14, 25, 28)),
+            (4, "", (1, 2, 4)),
+            (1, "", (0, 1)),
             (4, "4,0, 2", (4, 0, 2)),
         ],
     )
-    def test_taps_are_those_of_eagle_unless_told(self, tmp_path, layers, flag, expected):
+    def test_taps_are_the_usual_ones_unless_told(self, tmp_path, layers, flag, expected):
         write_tiny_llama(tmp_path, layers=layers, hidden=32)
         assert self.facts(tmp_path, tap_layers=flag).pairing.tap_layers == expected
 

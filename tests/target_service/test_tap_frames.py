@@ -56,6 +56,26 @@ class TestColumns:
         assert list(frame.tokens) == [1, 2, 3]
 
 
+class TestGathering:
+    @pytest.mark.parametrize("min_rows", [0, 1, 5, 7, 100])
+    async def test_rows_are_gathered_and_none_is_lost(self, min_rows):
+        """A message has so many rows at least, but for the last."""
+        subscription = Subscription(TAPPED, TAPPED, MIB, min_rows)
+        whole = frame_of(20)
+        for start in range(0, 20, 2):
+            tokens, taps = whole.tokens[start : start + 2], whole.taps_TX[start : start + 2]
+            subscription.put(Frame(start, start + 3, tokens, taps))
+        subscription.end()
+        frames = []
+        while (frame := await subscription.next_frame()) is not None:
+            frames.append(frame)
+        assert all(len(frame.tokens) >= min_rows for frame in frames[:-1])
+        assert [token for frame in frames for token in frame.tokens] == list(whole.tokens)
+        taps = torch.cat([tensors.from_proto(frame.taps) for frame in frames])
+        assert torch.equal(taps, whole.taps_TX)
+        assert frames[-1].committed_len == 21
+
+
 def test_the_numbers_of_the_tests_tell_rows_layers_and_columns_apart():
     values = numbered(12).flatten().tolist()
     assert len(set(values)) == len(values) == 12 * 3 * HIDDEN
