@@ -6,7 +6,6 @@ the drafter is wired wrongly. A new suspicion is a function more in `SUSPICIONS`
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +16,6 @@ from draft_service.scoring import Scored
 _TELLING_SHARE = 0.2
 # Of the rounds, in which the same token was drafted.
 _STUCK_SHARE = 0.95
-# A draft that came so often says what it stands for, if so many of them agree.
-_OFTEN = 3
-_CONSISTENT_SHARE = 0.7
-_FEWEST_WORDS = 3
 
 UNKNOWN = (
     "likely causes: tap layers that are off by one or of another model, a chat template other than "
@@ -83,33 +78,7 @@ def _maps_wrongly(evidence: Evidence) -> str:
     return ""
 
 
-def _speaks_in_code(evidence: Evidence) -> str:
-    """Each of its drafts always stands for one other token, each for its own: it means well."""
-    meant: dict[int, Counter[int]] = defaultdict(Counter)
-    for scored in evidence.rounds:
-        meant[scored.guesses[0]][scored.context[1]] += 1
-    often = [tokens for tokens in meant.values() if tokens.total() >= _OFTEN]
-    rounds = sum(tokens.total() for tokens in often)
-    if rounds < _TELLING_SHARE * len(evidence.rounds):
-        return ""
-    modes = [tokens.most_common(1)[0] for tokens in often]
-    if sum(count for _, count in modes) < _CONSISTENT_SHARE * rounds:
-        return ""
-    # Where the text itself has but a few tokens, everything seems to stand for them.
-    if len({token for token, _ in modes}) < max(_FEWEST_WORDS, _CONSISTENT_SHARE * len(modes)):
-        return ""
-    return (
-        "each of its drafts stands for another token, always for the same one: its vocabulary is "
-        "mapped by the d2t of another drafter, or numbered by another tokenizer"
-    )
-
-
-SUSPICIONS: Iterable[Callable[[Evidence], str]] = (
-    _is_stuck,
-    _is_shifted,
-    _maps_wrongly,
-    _speaks_in_code,
-)
+SUSPICIONS: Iterable[Callable[[Evidence], str]] = (_is_stuck, _is_shifted, _maps_wrongly)
 
 
 def _fits(place: int, scored: Scored) -> bool:

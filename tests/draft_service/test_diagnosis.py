@@ -4,7 +4,6 @@ The text is what the sound drafter drafts, so that one is always right. A broken
 but for one thing. Whoever has a trained drafter adds its mistakes to BROKEN.
 """
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -90,26 +89,6 @@ def test_what_is_broken_is_named(tmp_path, change, cause):
     assert not right.is_raised
     assert wrong.is_raised
     assert cause in likely_cause(Evidence(wrong.evidence, broken.target_ids))
-
-
-def rounds_of(pairs):
-    """Rounds in which the first was drafted and the second came."""
-    return [
-        Scored(at, (drafted,), 0, (0, came, 1)) for at, (drafted, came) in enumerate(pairs, start=1)
-    ]
-
-
-def test_drafts_that_always_stand_for_the_same_other_token_are_a_code():
-    text = [3, 7, 3, 9, 7, 3, 9, 11, 7, 3] * 5
-    code = {3: 30, 7: 12, 9: 25, 11: 8}
-    cause = likely_cause(Evidence(rounds_of([(code[token], token) for token in text])))
-    assert "always for the same one" in cause
-
-
-def test_drafts_that_are_merely_wrong_are_no_code():
-    generator = random.Random(0)
-    pairs = [(generator.choice((3, 7, 9)), generator.choice((30, 12, 25))) for _ in range(50)]
-    assert likely_cause(Evidence(rounds_of(pairs))) == UNKNOWN
 
 
 def test_a_d2t_where_none_belongs_is_named(tmp_path):

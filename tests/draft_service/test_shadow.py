@@ -207,7 +207,7 @@ async def test_a_drafter_that_is_never_right_is_taken_out_of_service(eagle):
 
     assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
     assert (
-        "taken out of service: fewer than 2% of its first drafts were right"
+        "taken out of service: fewer than 5% of its first drafts were right"
         in ended.value.details()
     )
     assert listed.default_drafter_id == "ngram"

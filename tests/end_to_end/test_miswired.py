@@ -24,7 +24,11 @@ from slipstream.stack import Addresses, LocalStack, StackConfig
 
 pytestmark = pytest.mark.model
 SHIPPED = SHELF / "smollm2-135m-eagle3"
-PROMPTS = ("Write a short story about a river.", "What is the capital of France?", "Count to ten.")
+PROMPTS = (
+    "Write a short story about a river.",
+    "How do I bake bread? Explain every step.",
+    "Tell me about the history of Rome.",
+)
 Config, Tensors = dict, dict[str, torch.Tensor]
 
 
@@ -70,7 +74,7 @@ def draft_with(stack: LocalStack, drafter_id: str, tokens: int) -> None:
                 Request(
                     chat=prompt,
                     sampling={"temperature": 0.0},
-                    stopping={"max_new_tokens": tokens // len(PROMPTS), "ignore_eos": True},
+                    stopping={"max_new_tokens": tokens // len(PROMPTS)},
                     speculation={"steps": 2, "drafter_id": drafter_id},
                     mode="fixed",
                 )
@@ -146,7 +150,7 @@ def taps_in_another_order(config: Config, tensors: Tensors) -> None:
 
 
 CAUGHT = {
-    d2t_of_another_drafter: "mapped by the d2t of another drafter",
+    d2t_of_another_drafter: "vocabulary",
     head_of_nothing: "whatever the text: its output head is missing",
     taps_in_another_order: "tap layers",
 }
