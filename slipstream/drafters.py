@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-drafters = typer.Typer(no_args_is_help=True, help="Drafters: inspect them, convert them.")
+drafters = typer.Typer(no_args_is_help=True, help="Drafters: what they are, and which are served.")
 console = Console(highlight=False, markup=False, soft_wrap=True)
 
 Checkpoint = Annotated[Path, typer.Argument(help="directory of an EAGLE-3 checkpoint")]

@@ -42,8 +42,8 @@ def record(
     prompts: PromptFiles = None,
     package: Packages = None,
     tokens: Annotated[int, typer.Option(min=1, help="how many, prompts included")] = 1_000_000,
-    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="conversations at once")] = 48,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="longest answer, in tokens")] = 256,
+    concurrency: Annotated[int, typer.Option(min=1, max=512, help="conversations at once")] = 48,
+    max_new_tokens: Annotated[int, typer.Option(min=1, max=2**31, help="of an answer")] = 256,
     temperature: Temperatures = None,
     top_p: Annotated[float, typer.Option(help="keep the likeliest tokens of this mass")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="of made-up conversations")] = 0,
@@ -89,7 +89,9 @@ def train(
     learning_rate: Annotated[float, typer.Option(min=0, help="the highest")] = 2e-3,
     draft_vocab: Annotated[int, typer.Option(min=1, help="tokens that it may guess")] = 8192,
     steps: Annotated[int, typer.Option(min=1, max=63, help="guesses in a row it learns")] = 5,
-    max_len: Annotated[int, typer.Option(min=3, help="longest conversation; others are cut")] = 768,
+    max_len: Annotated[
+        int, typer.Option(min=16, help="longest conversation; others are cut")
+    ] = 768,
     tap_layers: TapLayers = "",
     fc_norm: Annotated[bool, typer.Option(help="norm each tap (EAGLE-3.1)")] = False,
     norm_output: Annotated[bool, typer.Option(help="feed back normed states (EAGLE-3.1)")] = False,
@@ -101,7 +103,7 @@ def train(
         Path | None, typer.Option(help="a drafter to go on with, on recordings it has not seen")
     ] = None,
     data_tokens: Annotated[int, typer.Option(min=0, help="use so much only; 0: all")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="same seed, same drafter")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**62, help="same seed, same drafter")] = 0,
 ) -> None:
     """Train an EAGLE-3 drafter on recordings. Ctrl-C keeps it; the same command goes on."""
     from slipstream.train import run_train
@@ -133,7 +135,9 @@ def evaluate(
     drafter_id: Annotated[str, typer.Option(help="online: which drafter; empty: default")] = "",
     model: ModelOption = DEFAULT_MODEL,
     steps: Annotated[int, typer.Option(min=1, max=63, help="drafts a round")] = 4,
-    max_len: Annotated[int, typer.Option(min=3, help="longest conversation; others are cut")] = 768,
+    max_len: Annotated[
+        int, typer.Option(min=16, help="longest conversation; others are cut")
+    ] = 768,
     threads: Annotated[int, typer.Option(min=1, help="offline: threads for products")] = 2,
     out: Annotated[Path | None, typer.Option(help="directory for the report")] = None,
 ) -> None:

@@ -30,6 +30,7 @@ from training.package_prompts import package_scripts
 from training.record import Recorder, RecordSettings, source_of
 from training.recording import Recording
 from training.script import Script, read_scripts
+from training.tap_encoding import check_encoding
 from training.target_client import connect
 
 _GIB = 2**30
@@ -56,6 +57,7 @@ def run_record(options: RecordOptions, target: str | None, console: Console) -> 
     Raises ValueError for prompts or a directory that will not do, DiskFullError, RpcError.
     """
     # What is wrong with a prompt file is said before a target is started.
+    check_encoding(options.taps)
     files = chain.from_iterable(map(read_scripts, options.prompt_files))
     scripts = [*files, *chain.from_iterable(map(package_scripts, options.packages))]
     endless = made_up_scripts(options.seed)
@@ -126,10 +128,10 @@ def _recording(
             yield recording, told
         finally:
             told()
-    console.print(
-        f"{recording.num_samples} conversations, {recording.num_tokens} tokens "
-        f"in {options.directory}"
-    )
+            console.print(
+                f"{recording.num_samples} conversations, {recording.num_tokens} tokens in "
+                f"{options.directory}; the same command goes on up to {options.settings.num_tokens}"
+            )
 
 
 def _progress(console: Console) -> Progress:

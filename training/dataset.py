@@ -41,8 +41,10 @@ class Dataset:
     def __init__(self, directories: Sequence[Path], *, held_out: bool, max_len: int) -> None:
         """Take samples that are held out, or all others; longer ones are cut.
 
-        Raises ValueError if there are none, or if the recordings differ.
+        Raises ValueError if there are none, if one is given twice, or if they differ.
         """
+        if len({directory.resolve() for directory in directories}) < len(directories):
+            raise ValueError(f"a recording is given twice: {', '.join(map(str, directories))}")
         shards = [shard for directory in directories for shard in read_shards(directory)]
         self.source: Source = shards[0].source
         for shard in shards:

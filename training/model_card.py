@@ -15,7 +15,8 @@ _REPORT = ("evaluation.json", "evaluation.png")
 def ship(training: Path, report: Path, out: Path, model_licence: str) -> None:
     """Gather a training's drafter and its report in `out`, with a README that says it all.
 
-    Raises ValueError for a directory in which something is missing.
+    What was shipped there before is replaced. Raises ValueError for a directory in which something
+    is missing, and for an `out` in which there is something else.
     """
     parts = [
         *(training / "drafter" / name for name in _CHECKPOINT),
@@ -25,6 +26,8 @@ def ship(training: Path, report: Path, out: Path, model_licence: str) -> None:
     ]
     if missing := [str(part) for part in parts if not part.is_file()]:
         raise ValueError(f"not a finished training with a report: {', '.join(missing)} missing")
+    if foreign := {path.name for path in out.glob("*")} - {*(p.name for p in parts), "README.md"}:
+        raise ValueError(f"{out} has {sorted(foreign)[0]!r} in it: a drafter needs its own")
     out.mkdir(parents=True, exist_ok=True)
     for part in parts:
         shutil.copyfile(part, out / part.name)

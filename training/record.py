@@ -46,6 +46,11 @@ class RecordSettings:
     """Each conversation has one of them, by its seed."""
     top_p: float = 1.0
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what a target would refuse."""
+        for temperature in self.temperatures:
+            SamplingParams(temperature=temperature, top_p=self.top_p)
+
 
 class OutOfContextError(Exception):
     """There is no room for another turn."""

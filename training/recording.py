@@ -11,6 +11,7 @@ where its last shard ends: samples are known by their ids.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -22,16 +23,17 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from training.sample import Facts, Sample
-from training.tap_encoding import decode_taps, encode_taps
+from training.tap_encoding import check_encoding, decode_taps, encode_taps
 
 FORMAT_VERSION = 1
+_OURS = ("shard-*.safetensors", "manifest.json", "*.tmp", "recording.lock")
 _SHARD_BYTES = 64 * 2**20
 _MIN_FREE_BYTES = 2**30
 
@@ -52,6 +54,9 @@ class Source:
     taps: str
     """How taps are kept: bf16 or int8."""
     format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        check_encoding(self.taps)
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> Source:
@@ -74,8 +79,12 @@ class Recording:
         """Begin a recording, or go on with one. Raises ValueError if it is of another source.
 
         What was added is on the disk after `flush_s` seconds at most, if there is more to add.
+        Raises ValueError too if there is something else, or another recorder writes to it, and
+        DiskFullError if there is no room to begin with.
         """
+        _check_ours(directory)
         directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(directory)
         for unfinished in directory.glob("*.tmp"):
             unfinished.unlink()
         self._directory = directory
@@ -87,6 +96,7 @@ class Recording:
         self._shards = list(_described_shards(directory))
         for shard in self._shards:
             _check_same(shard.source, source, shard.path)
+        self._check_room(1)
         self.sample_ids = {facts.sample_id for shard in self._shards for facts in shard.facts}
         self.num_tokens = sum(shard.num_tokens for shard in self._shards)
 
@@ -192,6 +202,26 @@ class Shard:
             }
             tokens_N = file.get_slice("tokens")[begin:end]
         return Sample(self.facts[number], tokens_N, decode_taps(parts))
+
+
+def _check_ours(directory: Path) -> None:
+    """Refuse a directory in which there is something else."""
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory} is a file, not the directory of a recording")
+    for path in directory.glob("*"):
+        if not any(path.match(pattern) for pattern in _OURS):
+            raise ValueError(f"{directory} has {path.name!r} in it: a recording needs its own")
+
+
+def _lock(directory: Path) -> IO[bytes]:
+    """Keep others from writing for as long as the result is there."""
+    lock = (directory / "recording.lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise ValueError(f"another recorder writes to {directory}") from None
+    return lock
 
 
 def read_shards(directory: Path) -> list[Shard]:

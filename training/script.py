@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,11 @@ def read_scripts(path: Path) -> Iterator[Script]:
     left out: the target gives its own. Raises ValueError naming the line that is wrong.
     """
     if not path.is_file():
-        raise ValueError(f"no prompt file {path}")
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        raise ValueError(f"{path} is no prompt file")
+    lines = path.read_bytes().split(b"\n")
+    if not any(line.strip() for line in lines):
+        raise ValueError(f"{path} has no prompts")
+    for number, line in enumerate(lines, 1):
         if line.strip():
             yield _parse(f"{path}:{number}", line)
 
@@ -67,11 +70,21 @@ def _parse(where: str, line: bytes) -> Script:
         raise ValueError(f"{where} must be a JSON object, got {type(entry).__name__}")
     messages = _messages(where, entry)
     turns = tuple(Turn(text) for role, text in messages if role == "user")
-    if not turns:
+    if not any(turn.text.strip() for turn in turns):
         raise ValueError(f"{where} has nothing that a user says")
+    _check_encodable(where, messages)
     system = next((text for role, text in messages if role == "system"), None)
     digest = hashlib.sha256(json.dumps(messages).encode()).hexdigest()
     return Script(digest[:16], str(entry.get("task", "")), turns, system)
+
+
+def _check_encodable(where: str, messages: Sequence[tuple[str, str]]) -> None:
+    """Refuse what cannot be sent: lone surrogates, which stray bytes become."""
+    for _, text in messages:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{where} is not valid Unicode at character {error.start}") from None
 
 
 def _messages(where: str, entry: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -16,11 +16,16 @@ ENCODINGS = ("bf16", "int8")
 _GROUP = 32
 
 
-def encode_taps(taps_TX: torch.Tensor, encoding: str) -> dict[str, torch.Tensor]:
-    """Return the tensors that stand for taps. Raises ValueError for an unknown encoding."""
+def check_encoding(encoding: str) -> str:
+    """Return the name of an encoding. Raises ValueError for an unknown one."""
     if encoding not in ENCODINGS:
         raise ValueError(f"taps must be one of {', '.join(ENCODINGS)}, got {encoding!r}")
-    if encoding == "bf16":
+    return encoding
+
+
+def encode_taps(taps_TX: torch.Tensor, encoding: str) -> dict[str, torch.Tensor]:
+    """Return the tensors that stand for taps. Raises ValueError for an unknown encoding."""
+    if check_encoding(encoding) == "bf16":
         return {"taps": taps_TX.to(torch.bfloat16)}
     grouped_TGX = taps_TX.float().unflatten(1, (-1, _GROUP))
     scales_TG = (grouped_TGX.abs().amax(-1) / 127).clamp(min=1e-20).bfloat16()

@@ -40,6 +40,11 @@ class Schedule:
     checkpoint_every_s: float = 300.0
     report_every: int = 10
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what teaches nothing."""
+        if not 0 < self.learning_rate < 1:
+            raise ValueError(f"learning_rate must be in (0, 1), got {self.learning_rate}")
+
     def rate_at(self, tokens: int) -> float:
         """Return the learning rate once so many tokens were seen: warm-up, then a cosine to 1 %."""
         share = min(tokens / self.num_tokens, 1.0)
@@ -154,6 +159,11 @@ class Trainer:
         with torch.autocast(module.fc.weight.device.type, torch.bfloat16):
             num_steps = self._schedule.steps_at(place["tokens"], self._objective.num_steps)
             progress = self._objective(module, batch, num_steps)
+        if not progress.loss.isfinite():
+            raise ValueError(
+                f"the loss is {progress.loss.item()} at step {place['step']}: "
+                f"a learning rate below {self._schedule.learning_rate:g} may help"
+            )
         progress.loss.backward()
         _average_gradients(module)
         torch.nn.utils.clip_grad_norm_(module.parameters(), _CLIP)

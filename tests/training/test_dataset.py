@@ -73,6 +73,11 @@ def test_recordings_of_two_targets_do_not_mix(tmp_path):
         Dataset([one, two], held_out=False, max_len=10)
 
 
+def test_a_recording_counts_once(recorded):
+    with pytest.raises(ValueError, match="a recording is given twice"):
+        Dataset([recorded, recorded / ".." / recorded.name], held_out=False, max_len=10)
+
+
 def test_nothing_to_train_on_is_said(tmp_path):
     sample = next(s for n in range(99) if (s := made_sample(f"h{n}")).facts.held_out)
     with pytest.raises(ValueError, match="no samples that are to be trained on"):

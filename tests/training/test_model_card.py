@@ -59,6 +59,15 @@ def test_everything_is_gathered_and_the_card_has_the_figures(parts, tmp_path):
         assert said in card
 
 
+def test_a_drafter_that_was_shipped_is_replaced_and_nothing_else_is(parts, tmp_path):
+    out = tmp_path / "out"
+    ship(*parts, out, "MIT")
+    ship(*parts, out, "MIT")
+    (out / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match=r"has 'thesis\.tex' in it"):
+        ship(*parts, out, "MIT")
+
+
 def test_an_unfinished_training_is_named(parts, tmp_path):
     training, report = parts
     (training / "training.png").unlink()

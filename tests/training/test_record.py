@@ -155,6 +155,12 @@ async def test_a_full_target_is_asked_again(target, model_dir, tmp_path):
     assert len(samples) == 24
 
 
+@pytest.mark.parametrize("wrong", [{"temperatures": (0.0, float("nan"))}, {"top_p": 2.0}])
+def test_what_a_target_would_refuse_is_refused_before_it_is_asked(wrong):
+    with pytest.raises(ValueError, match="must be in"):
+        RecordSettings(100, **wrong)
+
+
 async def test_taps_that_do_not_fit_are_refused_with_both_sides(target, model_dir):
     wrong = Pairing(**vars(target.pairing) | {"tap_layers": (0, 1)})
     decoding = Decoding("a", [1, 2], 2, SamplingParams(), frozenset())

@@ -76,6 +76,33 @@ def test_a_full_budget_keeps_what_there_is(tmp_path):
     assert [sample.facts.sample_id for sample in samples_in(tmp_path)] == ["a"]
 
 
+def test_two_recorders_do_not_write_to_one_directory(tmp_path):
+    """One would write over the other's shards."""
+    first = Recording(tmp_path, source_of(), 2**30)
+    with pytest.raises(ValueError, match="another recorder writes to"):
+        Recording(tmp_path, source_of(), 2**30)
+    del first
+    Recording(tmp_path, source_of(), 2**30)
+
+
+def test_a_directory_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match=r"has 'thesis\.tex' in it"):
+        Recording(tmp_path, source_of(), 2**30)
+    with pytest.raises(ValueError, match="is a file"):
+        Recording(tmp_path / "thesis.tex", source_of(), 2**30)
+
+
+def test_what_has_no_room_to_begin_with_is_not_begun(tmp_path):
+    with pytest.raises(DiskFullError, match="may take 0 bytes"):
+        Recording(tmp_path, source_of(), 0)
+
+
+def test_an_unknown_encoding_is_refused_before_anything_is_recorded():
+    with pytest.raises(ValueError, match="got 'fp4'"):
+        source_of(taps="fp4")
+
+
 def test_a_torn_shard_is_named(tmp_path):
     record_samples(tmp_path, [made_sample()])
     path = tmp_path / "shard-00000.safetensors"

@@ -26,7 +26,7 @@ class Oracle(NgramDrafter):
 
     def extend(self, batch):
         for rows in batch:
-            told = self.rows.setdefault(id(rows.follower), [])
+            told = self.rows.setdefault(rows.follower, [])
             assert rows.base_len == len(told)
             told += rows.tokens
         super().extend(batch)

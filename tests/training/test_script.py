@@ -46,6 +46,8 @@ def test_answers_are_left_out_and_the_system_prompt_is_kept(tmp_path):
         ('{"text": "x"}', 'needs a "prompt", "messages" or "conversations"'),
         ('{"messages": [{"role": "user"}]}', "every message needs a 'content' string"),
         ('{"messages": [{"role": "system", "content": "x"}]}', "nothing that a user says"),
+        ('{"prompt": " "}', "nothing that a user says"),
+        ('{"prompt": "bad \\ud83d"}', "not valid Unicode at character 4"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, line, reason):
@@ -53,6 +55,13 @@ def test_a_wrong_line_is_named(tmp_path, line, reason):
     with pytest.raises(ValueError, match=r"p\.jsonl:2") as refused:
         list(read_scripts(tmp_path / "p.jsonl"))
     assert reason in str(refused.value)
+
+
+def test_a_file_without_prompts_is_refused(tmp_path):
+    """Nobody who gives prompts wants made-up ones."""
+    (tmp_path / "p.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match=r"p\.jsonl has no prompts"):
+        list(read_scripts(tmp_path / "p.jsonl"))
 
 
 def test_a_script_without_turns_is_refused():

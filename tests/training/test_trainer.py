@@ -152,12 +152,28 @@ def test_a_drafter_of_another_width_than_its_target_is_refused(recorded, target_
 def test_a_drafter_that_exists_is_gone_on_with(recorded, target_dir, tmp_path):
     """It begins where the other ended, with its vocabulary: without a step nothing changes."""
     first, _ = trained(recorded, target_dir, tmp_path / "first")
-    still = Schedule(num_tokens=1, batch_tokens=200, learning_rate=0.0)
+    still = Schedule(num_tokens=1, batch_tokens=200, learning_rate=1e-12)
     recipe = Recipe(max_len=64, num_steps=3, drafter=first)
     second, _ = trained(recorded, target_dir, tmp_path / "second", recipe=recipe, schedule=still)
     one, other = tensors_of(first), tensors_of(second)
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert one.keys() == other.keys()
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, float("inf"), float("nan")])
+def test_a_rate_that_teaches_nothing_is_refused(rate):
+    with pytest.raises(ValueError, match=r"learning_rate must be in \(0, 1\)"):
+        Schedule(num_tokens=100, learning_rate=rate)
+
+
+def test_a_training_that_bursts_says_so(recorded, target_dir, tmp_path, monkeypatch):
+    """And writes no drafter of what is no number."""
+    monkeypatch.setattr(
+        train_module.TargetHead, "probs", lambda _, __, tokens: torch.full((len(tokens), 40), 1e38)
+    )
+    with pytest.raises(ValueError, match=r"the loss is (inf|nan) at step 0"):
+        trained(recorded, target_dir, tmp_path / "t")
+    assert not (tmp_path / "t" / "drafter").exists()
 
 
 def test_longer_chains_are_trained_later():
