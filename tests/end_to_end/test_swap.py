@@ -199,12 +199,14 @@ def check_the_end(gateway: str, admin: Admin) -> None:
     assert left.score.accept_length > 1.2
     assert admin.listed.load.kv_tokens_reserved == admin.listed.load.kv_tokens_total == 0
     with Client(gateway) as client:
-        answer = client.complete(request(CASES[0], "eagle"), timeout_s=60)
-        # The replica that is dead is passed over.
+        # The dead replica may be tried first, and the answer may end before the next is.
+        tries = [client.complete(request(CASES[0], "eagle"), timeout_s=60) for _ in range(6)]
+        # It is passed over.
         names = [list(client.info().drafter_ids) for _ in range(2)]
     assert names == [["ngram"], ["ngram"]]
-    assert answer.finish.speculation.drafted == 0
-    assert "no drafter 'eagle'; known: ngram" in answer.finish.speculation.drafter_trouble
+    assert {one.finish.speculation.drafted for one in tries} == {0}
+    troubles = " ".join(one.finish.speculation.drafter_trouble for one in tries)
+    assert "no drafter 'eagle'; known: ngram" in troubles
 
 
 def test_a_drafter_that_is_never_right_is_taken_out_and_said_so(target, eagles):
