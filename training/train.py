@@ -5,7 +5,7 @@
     train: guess on from the drafter's own output, as when it serves
     write a checkpoint that every engine reads
 
-Legend: H target's hidden.
+Legend: N drafter's vocabulary, V target's vocabulary.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Schedule:
 
     num_tokens: int
     """Tokens seen, with padding, those seen again among them."""
-    batch_tokens: int = 4096
-    learning_rate: float = 1e-3
+    batch_tokens: int = 1024
+    learning_rate: float = 2e-3
     warmup: float = 0.02
     weight_decay: float = 0.0
     seed: int = 0
