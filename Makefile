@@ -29,7 +29,7 @@ demo: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/slipstream demo
 
-# The shipped drafter from nothing, in two hours on two cores: record the embedded model, train on what it said,
+# A drafter as the shipped one from nothing: record the embedded model, train on what it said,
 # judge the result on what was held out. Each step goes on where it was interrupted.
 WORK := build/drafter
 DATA_TOKENS ?= 650000
