@@ -128,9 +128,12 @@ def _recording(
             yield recording, told
         finally:
             told()
+            wanted = options.settings.num_tokens
+            missing = recording.num_tokens < wanted
             console.print(
                 f"{recording.num_samples} conversations, {recording.num_tokens} tokens in "
-                f"{options.directory}; the same command goes on up to {options.settings.num_tokens}"
+                f"{options.directory}"
+                + (f"; the same command goes on up to {wanted}" if missing else "")
             )
 
 
