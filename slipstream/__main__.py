@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from protos import serving
-from slipstream import drafter_admin, making
+from slipstream import bench, drafter_admin, making
 from slipstream.chat import Chat, summary
 from slipstream.client import Client
 from slipstream.demo import run_demo
@@ -239,22 +239,8 @@ for command in (making.record, making.train, making.evaluate, making.ship):
     app.command()(command)
 drafters.add_typer(drafter_admin.app)
 
-bench = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
-app.add_typer(bench, name="bench")
+app.add_typer(bench.app, name="bench")
 app.add_typer(drafters, name="drafters")
-
-
-@bench.command("load")
-def bench_load(
-    model: ModelOption = DEFAULT_MODEL,
-    weights: Weights = "auto",
-    repeats: Annotated[int, typer.Option(min=1, max=100, help="times each is measured")] = 3,
-) -> None:
-    """Many requests at once against one at a time, on a local stack of its own."""
-    # Not every command needs what it imports.
-    from benchmarks import load
-
-    load.run(model, weights, repeats, console.print_json)
 
 
 @contextlib.contextmanager
