@@ -10,6 +10,7 @@ import structlog
 from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig
 from gateway.detokenizer import IncrementalDetokenizer
+from gateway.experience import Experience
 from gateway.sampling_params import ModelText
 from gateway.server import GenerationServicer, Rules
 from gateway.tokenizer import Tokenizer
@@ -67,6 +68,7 @@ async def main() -> None:
         stub,
         DraftReplicas([serving.open_channel(address) for address in config.draft]),
         Rules(config.draft_deadline_ms / 1000, config.max_requests, config.record_share),
+        Experience(),
     )
     server = serving.new_server()
     gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)

@@ -7,14 +7,18 @@ keeps missing it is waited for ever more rarely.
     verdict ──▶ committed ──poll──▶ tree arrived?          verify it
                                     may still come in time? wait until the deadline
                                     otherwise               verify the root alone
+
+Between them lie plain stretches, in which the target goes on by itself and nothing is sent.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
+from gateway.lessons import Round
 from gateway.policy import Policy
-from protos.messages import DraftTimings, DraftTree, Verdict, VerifyTimings
+from protos.messages import DraftTimings, DraftTree, Plan, Verdict, VerifyTimings
 
 _MAX_ROUNDS_WITHOUT_WAITING = 64
 _FIRST_PAUSE_S = 0.05
@@ -34,15 +38,17 @@ class Statistics:
     trouble: str = ""
     verify: VerifyTimings = field(default_factory=VerifyTimings)
     draft: DraftTimings = field(default_factory=DraftTimings)
+    rounds_by_plan: Counter[Plan] = field(default_factory=Counter)
 
     @property
     def accept_length(self) -> float:
         """1 + accepted draft tokens / verify rounds; 1 before the first round."""
         return 1 + self.accepted / max(self.rounds, 1)
 
-    def count(self, tree: DraftTree, accepted: int, timings: VerifyTimings) -> None:
-        """Add a round: what was verified, and how much of it became text."""
+    def count(self, tree: DraftTree, accepted: int, timings: VerifyTimings, plan: Plan) -> None:
+        """Add a round: what was verified, how much of it became text, what had been asked for."""
         self.rounds += 1
+        self.rounds_by_plan[plan] += 1
         self.drafted += tree.num_drafts
         self.accepted += accepted
         short = tree.num_drafts - len(self.accepted_by_position)
@@ -74,18 +80,34 @@ class Rounds:
     """The rounds of one session, from the prompt's verdict on."""
 
     def __init__(
-        self, prompt: list[int], policy: Policy, *, vocab_size: int, deadline_s: float
+        self,
+        prompt: list[int],
+        policy: Policy,
+        *,
+        vocab_size: int,
+        max_new_tokens: int,
+        deadline_s: float,
     ) -> None:
         self.tokens = list(prompt)
         self.statistics = Statistics()
         self._policy = policy
         self._vocab_size = vocab_size
+        self._longest = len(prompt) + max_new_tokens
         self._deadline_s = deadline_s
         self._patience = Patience()
         self._drafter_open = False
         self._pause_s = _FIRST_PAUSE_S
         self._arrived: DraftTree | None = None
         self._verifying: DraftTree | None = DraftTree.plain(len(prompt), prompt[-1])
+        # What came from the drafter for the round under way, and whether it was waited for in vain.
+        self._drafted: DraftTree | None = None
+        self._waited = False
+        self._committed_before = -1
+        # The prompt's verdict has the first token, whatever follows.
+        plain = policy.more_plain(0, drafter_open=True)
+        self.run_until = min(len(prompt) + 1 + plain, self._longest) if plain else 0
+        """The target decodes plainly, without being asked, until so many tokens are committed."""
+        self._ran_from = 0
         self.committed_at = 0.0
 
     @property
@@ -93,9 +115,24 @@ class Rounds:
         return len(self.tokens)
 
     @property
+    def runs_on(self) -> bool:
+        """Whether the next verdict comes without another word."""
+        return self.committed_len < self.run_until
+
+    @property
+    def wants_drafter(self) -> bool:
+        """Whether a drafter should follow the session now."""
+        return self._policy.wants_drafter
+
+    @property
+    def plan(self) -> Plan:
+        """What the drafter is to be asked for now."""
+        return self._policy.plan(max(self.run_until - self.committed_len, 0))
+
+    @property
     def deadline(self) -> float:
         """When to stop waiting for a draft, on the clock of the events' `now`."""
-        return self.committed_at + self._deadline_s
+        return self.committed_at + self._policy.patience_s(self._deadline_s)
 
     def on_verdict(self, verdict: Verdict, now: float) -> DraftTree:
         """Commit a verdict's tokens. Returns the tree it was about.
@@ -111,10 +148,40 @@ class Rounds:
             raise ValueError(
                 f"a verdict accepts {len(verdict.path)} nodes of a tree with {tree.num_drafts}"
             )
+        ran, self._verifying = self.runs_on, None
         self.tokens.extend(verdict.tokens)
-        self._verifying = None
+        self._learn(verdict, tree, now, ran=ran)
         self.committed_at = now
+        if self.runs_on:
+            self._verifying = DraftTree.plain(self.committed_len, self.tokens[-1])
         return tree
+
+    def _learn(self, verdict: Verdict, tree: DraftTree, now: float, *, ran: bool) -> None:
+        """Tell the policy of a round. The prompt's is none, nor is the first step of a stretch."""
+        plain = ran and verdict.committed_len > self._ran_from
+        if self.committed_at and (plain or not ran):
+            took_us = (now - self.committed_at) * 1e6
+            one = Round(
+                took_us, len(verdict.tokens), tree, verdict.timings, self._drafted, self._waited
+            )
+            self._policy.learn(one, self.tokens, plain=plain)
+        self._drafted, self._waited = None, False
+
+    def decide(self) -> int | None:
+        """Let the policy decide what follows a verdict.
+
+        Returns the length until which the target is to decode plainly, if it must be told.
+        """
+        left = max(self.run_until - self.committed_len, 0)
+        more = self._policy.more_plain(left, drafter_open=self._drafter_open)
+        until = min(self.committed_len + left + more, self._longest)
+        if not more or until <= self.run_until:
+            return None
+        if not left:
+            self._ran_from = self.committed_len
+            self._verifying = DraftTree.plain(self.committed_len, self.tokens[-1])
+        self.run_until = until
+        return until
 
     def poll(self, now: float, remaining: int) -> DraftTree | None:
         """Return the tree to verify now, or None to wait for a draft until the deadline.
@@ -126,9 +193,10 @@ class Rounds:
         if arrived is not None:
             self._patience.kept()
             self._pause_s = _FIRST_PAUSE_S
+            self._drafted = arrived
             return self._send(self._policy.trim(arrived, remaining))
         # The last token of an answer comes from the root: there a draft is of no use.
-        if self._policy.drafts and remaining > 1:
+        if self.plan.steps and remaining > 1:
             if self._worth_waiting() and now < self.deadline:
                 return None
             self._miss()
@@ -141,6 +209,7 @@ class Rounds:
 
     def on_drafter_open(self, drafter_id: str) -> None:
         """A drafter follows this session from now on."""
+        self._policy.drafter_opened(drafter_id)
         self._drafter_open = True
         self.statistics.drafter_id = drafter_id
 
@@ -155,10 +224,15 @@ class Rounds:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _MAX_PAUSE_S)
         return pause_s
 
+    def on_drafter_left(self) -> None:
+        """The drafter was sent away: nobody is waited for, and nothing is wrong."""
+        self._drafter_open = False
+        self._arrived = None
+
     def _take_arrived(self) -> DraftTree | None:
         """Return the draft for the current state, if an honest drafter may have sent it."""
         tree, self._arrived = self._arrived, None
-        if tree is None or tree.committed_len != self.committed_len or not self._policy.drafts:
+        if tree is None or tree.committed_len != self.committed_len or not self.plan.steps:
             return None
         if tree.tokens[0] != self.tokens[-1] or max(tree.tokens) >= self._vocab_size:
             self.statistics.trouble = (
@@ -176,7 +250,9 @@ class Rounds:
         if self._patience.rounds_to_skip:
             self._patience.rounds_to_skip -= 1
         elif self._drafter_open:
-            self.statistics.trouble = f"no draft within {self._deadline_s * 1000:.0f} ms"
+            waited_s = self._policy.patience_s(self._deadline_s)
+            self.statistics.trouble = f"no draft within {waited_s * 1000:.0f} ms"
+            self._waited = True
             self._patience.missed()
         elif not self.statistics.trouble:
             self.statistics.trouble = "no drafter follows the session yet"

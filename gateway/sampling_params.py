@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 
 from gateway.chat_template import ChatTemplate
-from gateway.policy import AUTO_PLAN, Policy
+from gateway.policy import FIXED_STEPS, NO_DRAFTS, NO_LIMIT, Wish
 from gateway.tokenizer import Tokenizer
 from protos import gateway_pb2 as pb
 from protos.messages import MAX_TREE_NODES, Plan, SamplingParams, check_id
@@ -49,7 +49,7 @@ class Generation:
     prompt: tuple[int, ...]
     sampling: SamplingParams
     stopping: Stopping
-    policy: Policy
+    speculation: Wish
     drafter_id: str
     priority: int = 0
     recordable: bool = False
@@ -71,7 +71,7 @@ def parse_request(
         prompt=tuple(prompt),
         sampling=_sampling(request, stopping),
         stopping=stopping,
-        policy=_policy(request.speculation),
+        speculation=_wish(request.speculation),
         drafter_id=check_id("drafter_id", drafter_id) if drafter_id else "",
         priority=request.priority,
         recordable=secrets.randbelow(_PARTS) < record_share * _PARTS if asked is None else asked,
@@ -164,26 +164,34 @@ def _sampling(request: pb.GenerateRequest, stopping: Stopping) -> SamplingParams
     return SamplingParams.from_proto(filled)
 
 
-def _policy(speculation: pb.Speculation) -> Policy:
+def _wish(speculation: pb.Speculation) -> Wish:
     match speculation.mode:
         case _Mode.MODE_OFF:
-            return Policy(None)
-        case _Mode.MODE_FIXED | _Mode.MODE_AUTO | _Mode.MODE_UNSPECIFIED:
-            return Policy(_plan(speculation))
+            return Wish("off", NO_DRAFTS)
+        case _Mode.MODE_FIXED:
+            return Wish("fixed", _fixed_plan(speculation))
+        case _Mode.MODE_AUTO | _Mode.MODE_UNSPECIFIED:
+            return Wish("auto", _plan(speculation, NO_LIMIT))
     raise ValueError(f"speculation.mode must be one of {_Mode.keys()}, got {speculation.mode}")
 
 
-def _plan(speculation: pb.Speculation) -> Plan:
-    """Return the plan as given, sensible values for what is not: auto decides no more yet.
+def _fixed_plan(speculation: pb.Speculation) -> Plan:
+    """Return the plan as given, sensible values for what is not.
 
     A chain needs no draft_tokens: it has steps + 1 nodes.
     """
-    steps = speculation.steps if speculation.HasField("steps") else AUTO_PLAN.steps
-    top_k = speculation.top_k if speculation.HasField("top_k") else 1
-    nodes = steps + 1 if top_k == 1 else MAX_TREE_NODES
-    if speculation.HasField("draft_tokens"):
-        nodes = speculation.draft_tokens
+    steps = speculation.steps if speculation.HasField("steps") else FIXED_STEPS
+    is_chain = not speculation.HasField("top_k") or speculation.top_k == 1
+    nodes = min(steps + 1, MAX_TREE_NODES) if is_chain else MAX_TREE_NODES
+    return _plan(speculation, Plan(min(steps, MAX_TREE_NODES - 1), 1, nodes))
+
+
+def _plan(speculation: pb.Speculation, default: Plan) -> Plan:
+    given = {
+        name: getattr(speculation, name) if speculation.HasField(name) else getattr(default, name)
+        for name in ("steps", "top_k", "draft_tokens")
+    }
     try:
-        return Plan(steps, top_k, nodes)
+        return Plan(**given)
     except ValueError as error:
         raise ValueError(str(error).replace("plan.", "speculation.")) from None

@@ -15,6 +15,8 @@ import grpc
 import structlog
 
 from gateway.answer import Finish
+from gateway.experience import Experience
+from gateway.policy import policy_for
 from gateway.sampling_params import Generation, ModelText, parse_request
 from gateway.session import Committed, RoundTimings, Session
 from gateway.upstream import DraftReplicas, TargetStream
@@ -53,12 +55,14 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         target: target_pb2_grpc.TargetServiceStub,
         replicas: DraftReplicas,
         rules: Rules,
+        experience: Experience,
     ) -> None:
         self._model_name = model_name
         self._model = model
         self._target = target
         self._replicas = replicas
         self._rules = rules
+        self._experience = experience
         self._running = 0
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Any) -> pb.GetInfoResponse:  # noqa: N802
@@ -118,7 +122,8 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncGenerator[pb.GenerateResponse]:
         # An id of our own: two clients may choose the same request id.
         target = TargetStream(self._target, secrets.token_hex(16))
-        session = Session(generation, self._model, target, self._rules.deadline_s)
+        policy = policy_for(generation.speculation, self._experience, generation.drafter_id)
+        session = Session(generation, self._model, target, policy, self._rules.deadline_s)
         first_ns = 0
         async with aclosing(session.run(self._replicas)) as chunks:
             async for committed in chunks:
@@ -191,6 +196,10 @@ def _statistics(session: Session, elapsed_ns: tuple[int, int]) -> pb.Speculation
         verify=statistics.verify.to_proto(),
         draft=statistics.draft.to_proto(),
         drafter_trouble=statistics.trouble,
+        plans=[
+            pb.PlanUse(plan=plan.to_proto(), rounds=rounds)
+            for plan, rounds in statistics.rounds_by_plan.most_common()
+        ],
     )
 
 

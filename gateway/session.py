@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from gateway.answer import Answer, Chunk
+from gateway.policy import Policy
 from gateway.round import Rounds, Statistics
 from gateway.sampling_params import Generation, ModelText
 from gateway.upstream import DraftReplicas, DraftStream, TargetStream
@@ -61,18 +62,27 @@ class Session:
     """One request being answered."""
 
     def __init__(
-        self, generation: Generation, model: ModelText, target: TargetStream, deadline_s: float
+        self,
+        generation: Generation,
+        model: ModelText,
+        target: TargetStream,
+        policy: Policy,
+        deadline_s: float,
     ) -> None:
+        """The policy ends with the session's `run`."""
         self._generation = generation
         self._target = target
         self._answer = Answer(model.tokenizer, generation.stopping)
         self._rounds = Rounds(
             list(generation.prompt),
-            generation.policy,
+            policy,
             vocab_size=model.vocab_size,
+            max_new_tokens=generation.stopping.max_new_tokens,
             deadline_s=deadline_s,
         )
+        self._policy = policy
         self._news = News()
+        self._drafts: DraftStream | None = None
         self._out: asyncio.Queue[Committed | Exception] = asyncio.Queue()
 
     @property
@@ -96,6 +106,7 @@ class Session:
         grpc.aio.AioRpcError when the target fails. Whatever happens, both streams end.
         """
         rounds = asyncio.create_task(self._run_rounds(replicas))
+        rounds.add_done_callback(lambda _: self._policy.end())
         try:
             finished = False
             while not finished:
@@ -113,37 +124,45 @@ class Session:
 
         Both streams end with the last round, however long the client takes to read.
         """
-        drafting = self._start_drafting(replicas)
         try:
-            await self._target.open(self._generation)
-            await (self._speculate() if self._generation.policy.drafts else self._run_plainly())
+            self._follow_policy(replicas)
+            await self._target.open(
+                self._generation, self._rounds.run_until, expect_taps=self._rounds.wants_drafter
+            )
+            await self._take_rounds(replicas)
         except Exception as error:
             self._out.put_nowait(error)
         finally:
             self._target.cancel()
-            if drafting is not None:
-                drafting.cancel()
+            self._stop_drafting()
 
-    async def _speculate(self) -> None:
+    async def _take_rounds(self, replicas: DraftReplicas) -> None:
         committed = self._commit(await self._target.verdict())
         while committed.chunk.finish is None:
-            await self._target.verify(await self._next_tree())
+            until = self._rounds.decide()
+            self._follow_policy(replicas)
+            if until is not None:
+                await self._target.run(until)
+            elif not self._rounds.runs_on:
+                await self._target.verify(await self._next_tree())
             committed = self._commit(await self._target.verdict())
 
-    async def _run_plainly(self) -> None:
-        """Take what the target commits on its own."""
-        committed = self._commit(await self._target.verdict())
-        while committed.chunk.finish is None:
-            self._rounds.poll(time.monotonic(), self._answer.remaining)
-            committed = self._commit(await self._target.verdict())
+    def _follow_policy(self, replicas: DraftReplicas) -> None:
+        """Have a drafter follow the session, with the plan of now, or none."""
+        if not self._rounds.wants_drafter:
+            self._stop_drafting()
+        elif self._drafts is None:
+            self._drafts = DraftStream(
+                replicas, self._target.session_id, self._generation, self._rounds, self._news.tell
+            )
+        else:
+            self._drafts.ask(self._rounds.plan)
 
-    def _start_drafting(self, replicas: DraftReplicas) -> asyncio.Task[None] | None:
-        if not self._generation.policy.drafts:
-            return None
-        stream = DraftStream(
-            replicas, self._target.session_id, self._generation, self._rounds, self._news.tell
-        )
-        return asyncio.create_task(stream.run())
+    def _stop_drafting(self) -> None:
+        if self._drafts is not None:
+            self._drafts.cancel()
+            self._drafts = None
+            self._rounds.on_drafter_left()
 
     async def _next_tree(self) -> DraftTree:
         """Wait for a draft as long as the round allows, and return what to verify."""
@@ -156,13 +175,14 @@ class Session:
     def _commit(self, verdict: Verdict) -> Committed:
         """Take in a verdict, the prompt's or that of a round, and pass on what it committed."""
         before, now = self._rounds.committed_at, time.monotonic()
+        plan = self._rounds.plan
         tree = self._rounds.on_verdict(verdict, now)
         is_round = self._answer.num_tokens > 0
         chunk = self._answer.push(verdict.tokens, verdict.logprobs, verdict.top_logprobs)
         accepted = min(len(verdict.path), len(chunk.token_ids))
         timings = None
         if is_round:
-            self.statistics.count(tree, accepted, verdict.timings)
+            self.statistics.count(tree, accepted, verdict.timings, plan)
             timings = RoundTimings(int((now - before) * 1e6), verdict.timings, tree.timings)
         committed = Committed(chunk, accepted, timings)
         self._out.put_nowait(committed)

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import grpc
 import structlog
@@ -18,7 +19,7 @@ import structlog
 from gateway.round import Rounds
 from gateway.sampling_params import Generation
 from protos import draft_pb2, draft_pb2_grpc, target_pb2, target_pb2_grpc
-from protos.messages import DraftTree, Verdict
+from protos.messages import DraftTree, Plan, Verdict
 
 log = structlog.get_logger()
 
@@ -44,10 +45,11 @@ class TargetStream:
         self._stub = stub
         self._call = stub.Decode()
 
-    async def open(self, generation: Generation) -> None:
+    async def open(self, generation: Generation, run_until: int, *, expect_taps: bool) -> None:
         """Open the session; the prompt's verdict will follow. Raises AioRpcError.
 
-        Without drafts the target goes on by itself: no message a token from here to there.
+        Until `run_until` tokens are committed the target goes on by itself: no message a token from
+        here to there. `expect_taps`: a drafter is about to follow.
 
         A target that cannot be reached is tried again for a moment: after a restart the channel
         itself finds it only at its next attempt to connect.
@@ -55,7 +57,7 @@ class TargetStream:
         deadline = time.monotonic() + _OPEN_PATIENCE_S
         while True:
             try:
-                await self._open_once(generation)
+                await self._open_once(generation, run_until, expect_taps=expect_taps)
                 return
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
@@ -63,18 +65,19 @@ class TargetStream:
             await asyncio.sleep(_OPEN_PAUSE_S)
             self._call = self._stub.Decode()
 
-    async def _open_once(self, generation: Generation) -> None:
-        longest = len(generation.prompt) + generation.stopping.max_new_tokens
+    async def _open_once(
+        self, generation: Generation, run_until: int, *, expect_taps: bool
+    ) -> None:
         request = target_pb2.OpenSession(
             session_id=self.session_id,
             prompt_token_ids=generation.prompt,
             max_new_tokens=generation.stopping.max_new_tokens,
             sampling=generation.sampling.to_proto(),
-            expect_taps=generation.policy.drafts,
+            expect_taps=expect_taps,
             stop_token_ids=generation.stopping.stop_token_ids,
             priority=generation.priority,
             recordable=generation.recordable,
-            run=None if generation.policy.drafts else target_pb2.Run(until_len=longest),
+            run=target_pb2.Run(until_len=run_until) if run_until else None,
         )
         await self._write(target_pb2.DecodeRequest(open=request))
         opened = (await self._read()).opened
@@ -83,6 +86,11 @@ class TargetStream:
     async def verify(self, tree: DraftTree) -> None:
         """Send a tree. Raises AioRpcError."""
         await self._write(target_pb2.DecodeRequest(verify=tree.to_proto()))
+
+    async def run(self, until_len: int) -> None:
+        """Let the target decode plainly until so many tokens are committed. Raises AioRpcError."""
+        run = target_pb2.Run(until_len=until_len)
+        await self._write(target_pb2.DecodeRequest(run=run))
 
     async def verdict(self) -> Verdict:
         """Wait for the next verdict. Raises AioRpcError."""
@@ -135,7 +143,10 @@ def _is_cancelled() -> bool:
 
 
 class DraftStream:
-    """One session's drafts: opened, lost and opened again beside the rounds they are for."""
+    """One session's drafts: opened, lost and opened again beside the rounds they are for.
+
+    Follows the session from now on, until it is cancelled.
+    """
 
     def __init__(
         self,
@@ -152,8 +163,38 @@ class DraftStream:
         self._generation = generation
         self._rounds = rounds
         self._news = news
+        self._call: Any = None
+        # What the drafter was asked for last, and what it is to be asked for.
+        self._asked: Plan | None = None
+        self._plan = rounds.plan
+        self._asking: asyncio.Task[None] | None = None
+        self.following = asyncio.create_task(self._run())
+        """Ends when it was cancelled, or when all replicas refused for good."""
 
-    async def run(self) -> None:
+    def ask(self, plan: Plan) -> None:
+        """Change the standing plan, also of a stream that opens later."""
+        self._plan = plan
+        if self._asked not in (None, plan) and self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        """Send plans, one write at a time, until the newest was sent."""
+        try:
+            while self._asked not in (None, self._plan):
+                self._asked = self._plan
+                await self._call.write(draft_pb2.DraftRequest(plan=self._plan.to_proto()))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # Whoever reads the stream learns why it ended.
+        finally:
+            self._asking = None
+
+    def cancel(self) -> None:
+        """Follow no longer."""
+        self.following.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _run(self) -> None:
         """Follow the session until cancelled, with ever longer pauses between failures.
 
         Replicas need not have the same drafters: only when all have refused is that final.
@@ -181,7 +222,10 @@ class DraftStream:
         """Open a stream and pass on what comes; return why it ended, and whether it was refused."""
         call = next(self._turn).Draft()
         try:
-            await call.write(draft_pb2.DraftRequest(open=self._open_request()))
+            plan = self._plan
+            await call.write(draft_pb2.DraftRequest(open=self._open_request(plan)))
+            self._call, self._asked = call, plan
+            self.ask(self._plan)
             async for response in call:
                 self._take(response)
             return "the draft service ended the session", False
@@ -193,18 +237,18 @@ class DraftStream:
         except ValueError as error:
             return f"the draft service sent nonsense: {error}", False
         finally:
+            self._asked = None
             call.cancel()
 
-    def _open_request(self) -> draft_pb2.OpenDraft:
+    def _open_request(self, plan: Plan) -> draft_pb2.OpenDraft:
         generation = self._generation
-        assert generation.policy.plan is not None, "nobody asked for drafts"
         return draft_pb2.OpenDraft(
             session_id=self._session_id,
             drafter_id=generation.drafter_id,
             token_ids=self._rounds.tokens,
             prompt_len=len(generation.prompt),
             sampling=generation.sampling.to_proto(),
-            plan=generation.policy.plan.to_proto(),
+            plan=plan.to_proto(),
         )
 
     def _take(self, response: draft_pb2.DraftResponse) -> None:

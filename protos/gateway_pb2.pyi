@@ -165,7 +165,7 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
-    __slots__ = ("rounds", "drafted", "accepted", "accept_length", "accepted_by_position", "missed", "drafter_id", "time_to_first_token_us", "decode_us", "verify", "draft", "drafter_trouble")
+    __slots__ = ("rounds", "drafted", "accepted", "accept_length", "accepted_by_position", "missed", "drafter_id", "time_to_first_token_us", "decode_us", "verify", "draft", "drafter_trouble", "plans")
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +178,7 @@ class SpeculationStats(_message.Message):
     VERIFY_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    PLANS_FIELD_NUMBER: _ClassVar[int]
     rounds: int
     drafted: int
     accepted: int
@@ -190,7 +191,16 @@ class SpeculationStats(_message.Message):
     verify: _speculation_pb2.VerifyTimings
     draft: _speculation_pb2.DraftTimings
     drafter_trouble: str
-    def __init__(self, rounds: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., accept_length: _Optional[float] = ..., accepted_by_position: _Optional[_Iterable[int]] = ..., missed: _Optional[int] = ..., drafter_id: _Optional[str] = ..., time_to_first_token_us: _Optional[int] = ..., decode_us: _Optional[int] = ..., verify: _Optional[_Union[_speculation_pb2.VerifyTimings, _Mapping]] = ..., draft: _Optional[_Union[_speculation_pb2.DraftTimings, _Mapping]] = ..., drafter_trouble: _Optional[str] = ...) -> None: ...
+    plans: _containers.RepeatedCompositeFieldContainer[PlanUse]
+    def __init__(self, rounds: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., accept_length: _Optional[float] = ..., accepted_by_position: _Optional[_Iterable[int]] = ..., missed: _Optional[int] = ..., drafter_id: _Optional[str] = ..., time_to_first_token_us: _Optional[int] = ..., decode_us: _Optional[int] = ..., verify: _Optional[_Union[_speculation_pb2.VerifyTimings, _Mapping]] = ..., draft: _Optional[_Union[_speculation_pb2.DraftTimings, _Mapping]] = ..., drafter_trouble: _Optional[str] = ..., plans: _Optional[_Iterable[_Union[PlanUse, _Mapping]]] = ...) -> None: ...
+
+class PlanUse(_message.Message):
+    __slots__ = ("plan", "rounds")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    plan: _speculation_pb2.Plan
+    rounds: int
+    def __init__(self, plan: _Optional[_Union[_speculation_pb2.Plan, _Mapping]] = ..., rounds: _Optional[int] = ...) -> None: ...
 
 class GetInfoRequest(_message.Message):
     __slots__ = ()

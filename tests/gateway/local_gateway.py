@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from gateway.chat_template import ChatTemplate
+from gateway.experience import Experience
 from gateway.sampling_params import ModelText
 from gateway.server import GenerationServicer, Rules
 from gateway.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ PROMPT = [40, 41, 42]
 # A call that hangs must fail, not stop the tests.
 TIMEOUT_S = 60
 NOBODY = "127.0.0.1:1"
+FIXED = pb.Speculation(mode=pb.Speculation.MODE_FIXED)
 
 
 class LocalGateway:
@@ -75,6 +77,7 @@ async def gateway(
             target_pb2_grpc.TargetServiceStub(channels[0]),
             DraftReplicas(channels[1:]),
             Rules(deadline_s, max_requests, record_share),
+            Experience(),
         )
 
         def add(server: Any) -> None:
@@ -88,9 +91,10 @@ async def gateway(
 
 
 def request(new_tokens: int = 24, **fields: Any) -> pb.GenerateRequest:
-    """Return a request for exactly so many tokens."""
+    """Return a request for exactly so many tokens; drafts are wanted all the time."""
     stopping = pb.StoppingCriteria(max_new_tokens=new_tokens, ignore_eos=True)
-    given = {"token_ids": pb.TokenIds(ids=PROMPT), "stopping": stopping} | fields
+    defaults = {"token_ids": pb.TokenIds(ids=PROMPT), "stopping": stopping, "speculation": FIXED}
+    given = defaults | fields
     return pb.GenerateRequest(**given)
 
 

@@ -12,7 +12,7 @@ import grpc
 
 from protos import draft_pb2 as pb
 from protos import draft_pb2_grpc, speculation_pb2
-from protos.messages import DraftTree
+from protos.messages import DraftTree, Plan
 from tests.gateway.rule_target import RuleTarget
 from tests.gateway.scripted_target import ScriptedTarget
 from tests.loopback import listening
@@ -30,6 +30,7 @@ class ScriptedDrafter(draft_pb2_grpc.DraftServiceServicer):
         self._script = script
         self._target = target
         self.opened: list[pb.OpenDraft] = []
+        self.plans: list[Plan] = []
         self.num_sessions = 0
 
     async def ListDrafters(  # noqa: N802
@@ -47,12 +48,18 @@ class ScriptedDrafter(draft_pb2_grpc.DraftServiceServicer):
         opened = (await anext(aiter(requests))).open
         self.opened.append(opened)
         self.num_sessions += 1
+        reading = asyncio.create_task(self._read_plans(requests))
         try:
             commits = self._commits(opened.session_id)
             async for response in self._script(self._target.rule, commits, context):
                 yield response
         finally:
+            reading.cancel()
             self.num_sessions -= 1
+
+    async def _read_plans(self, requests: AsyncIterator[pb.DraftRequest]) -> None:
+        async for request in requests:
+            self.plans.append(Plan.from_proto(request.plan))
 
     async def _commits(self, session_id: str) -> AsyncIterator[list[int]]:
         while True:

@@ -39,38 +39,33 @@ class ScriptedTarget(target_pb2_grpc.TargetServiceServicer):
     async def Decode(  # noqa: N802
         self, requests: AsyncIterator[pb.DecodeRequest], context: Any
     ) -> AsyncIterator[pb.DecodeResponse]:
-        """Answer the prompt and then every tree."""
+        """Answer the prompt and then every tree, and what is run plainly."""
         opened = (await anext(aiter(requests))).open
         self.opened.append(opened)
         self.num_sessions += 1
         try:
             yield pb.DecodeResponse(opened=pb.SessionOpened())
             tokens = list(opened.prompt_token_ids)
-            tree, number = DraftTree.plain(len(tokens), tokens[-1]), 0
+            tree, number, until = DraftTree.plain(len(tokens), tokens[-1]), 0, opened.run.until_len
             while True:
                 verdict = self.rule.verdict(tokens, tree)
                 answer = await self._script(number, verdict, context)
                 tokens.extend(verdict.tokens)
                 self.commits[opened.session_id].put_nowait(list(tokens))
                 yield pb.DecodeResponse(verdict=answer)
-                next_tree = await self._next_tree(requests, tokens, opened)
-                if next_tree is None:
-                    return
-                tree, number = next_tree, number + 1
+                runs = len(tokens) < until and tokens[-1] not in opened.stop_token_ids
+                tree, number = DraftTree.plain(len(tokens), tokens[-1]), number + 1
+                while not runs:
+                    request = await anext(aiter(requests), None)
+                    if request is None:
+                        return
+                    until = request.run.until_len
+                    runs = request.WhichOneof("message") == "verify" or len(tokens) < until
+                    if request.HasField("verify"):
+                        tree = DraftTree.from_proto(request.verify)
                 self._check(tree, tokens, opened)
         finally:
             self.num_sessions -= 1
-
-    async def _next_tree(
-        self,
-        requests: AsyncIterator[pb.DecodeRequest],
-        tokens: list[int],
-        opened: pb.OpenSession,
-    ) -> DraftTree | None:
-        if len(tokens) < opened.run.until_len and tokens[-1] not in opened.stop_token_ids:
-            return DraftTree.plain(len(tokens), tokens[-1])
-        request = await anext(aiter(requests), None)
-        return DraftTree.from_proto(request.verify) if request else None
 
     def _check(self, tree: DraftTree, tokens: list[int], opened: pb.OpenSession) -> None:
         """Note what a real target would have to refuse."""

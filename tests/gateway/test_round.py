@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.policy import Policy
+from gateway.experience import Experience
+from gateway.policy import FixedPolicy
 from gateway.round import Rounds
 from protos.messages import DraftTree, Plan, Verdict
 from tests.gateway.rule_target import RuleTarget
@@ -18,7 +19,13 @@ class Session:
     """Rounds that are played by hand: each is one verdict and then one decision."""
 
     def __init__(self, plan=PLAN):
-        self.rounds = Rounds(PROMPT, Policy(plan), vocab_size=VOCAB_SIZE, deadline_s=DEADLINE_S)
+        self.rounds = Rounds(
+            PROMPT,
+            FixedPolicy(plan, Experience()),
+            vocab_size=VOCAB_SIZE,
+            max_new_tokens=1 << 30,
+            deadline_s=DEADLINE_S,
+        )
         self.tree = DraftTree.plain(len(PROMPT), PROMPT[-1])
         self.now = 0.0
 
@@ -86,14 +93,18 @@ def test_nobody_is_waited_for_before_a_drafter_opens_or_after_it_is_lost():
     assert [session.waits() for _ in range(5)] == [False] * 5
 
 
-@pytest.mark.parametrize("plan", [None, Plan(steps=0), Plan(steps=3, draft_tokens=1)])
-def test_without_a_plan_for_drafts_every_round_is_plain_and_none_is_missed(plan):
+@pytest.mark.parametrize("plan", [Plan(steps=0), Plan(steps=3, draft_tokens=1)])
+def test_without_a_plan_for_drafts_nothing_is_sent_and_none_is_missed(plan):
+    """The target goes on by itself, whatever a drafter sends that nobody asked."""
     session = Session(plan)
     session.rounds.on_drafter_open("unasked")
-    session.commit()
-    session.rounds.on_tree(DraftTree.chain(4, (session.rounds.tokens[-1], 0)))
+    for _ in range(3):
+        session.commit()
+        session.tree = DraftTree.plain(session.rounds.committed_len, session.rounds.tokens[-1])
+        session.rounds.on_tree(DraftTree.chain(4, (session.rounds.tokens[-1], 0)))
 
-    assert session.rounds.poll(0.0, 100) == DraftTree.plain(4, session.rounds.tokens[-1])
+        assert session.rounds.decide() is None
+        assert session.rounds.runs_on
     assert session.rounds.statistics.missed == 0
 
 

@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.policy import Policy
+from gateway.experience import Experience
+from gateway.policy import FixedPolicy
 from gateway.round import Rounds
 from protos.messages import DraftTimings, DraftTree, Plan, Verdict, VerifyTimings
 from tests.gateway.rule_target import RuleTarget
@@ -32,7 +33,13 @@ class RoundsMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.rounds = Rounds(PROMPT, Policy(PLAN), vocab_size=VOCAB_SIZE, deadline_s=DEADLINE_S)
+        self.rounds = Rounds(
+            PROMPT,
+            FixedPolicy(PLAN, Experience()),
+            vocab_size=VOCAB_SIZE,
+            max_new_tokens=1 << 30,
+            deadline_s=DEADLINE_S,
+        )
         self.now = 0.0
         self.in_flight = DraftTree.plain(len(PROMPT), PROMPT[-1])
         self.truth = list(PROMPT)
@@ -122,7 +129,7 @@ class RoundsMachine(RuleBasedStateMachine):
         self.truth += verdict.tokens
         self.in_flight = None
         if not first:
-            self.rounds.statistics.count(tree, len(verdict.path), verdict.timings)
+            self.rounds.statistics.count(tree, len(verdict.path), verdict.timings, PLAN)
             self.verified.append(tree)
             self.accepted += len(verdict.path)
 

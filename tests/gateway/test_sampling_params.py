@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.chat_template import ChatTemplate
-from gateway.policy import AUTO_PLAN
+from gateway.policy import FIXED_STEPS, NO_DRAFTS, NO_LIMIT, Wish
 from gateway.sampling_params import DEFAULT_MAX_NEW_TOKENS, ModelText, parse_request
 from gateway.tokenizer import Tokenizer
 from protos import gateway_pb2 as pb
@@ -46,7 +46,7 @@ def test_a_request_that_says_nothing_gets_the_defaults():
     assert parsed.stopping.stop_token_ids == {EOS}
     assert parsed.stopping.stop_strings == ()
     assert not parsed.stopping.include_stop_strings
-    assert parsed.policy.plan == AUTO_PLAN
+    assert parsed.speculation == Wish("auto", NO_LIMIT)
     assert parsed.drafter_id == ""
 
 
@@ -112,23 +112,23 @@ def test_no_token_is_suppressed_without_least_tokens():
 
 
 @pytest.mark.parametrize(
-    ("speculation", "plan"),
+    ("speculation", "wish"),
     [
-        (pb.Speculation(), AUTO_PLAN),
-        (pb.Speculation(mode=_Mode.MODE_AUTO), AUTO_PLAN),
-        (pb.Speculation(mode=_Mode.MODE_AUTO, steps=3), Plan(3, 1, 4)),
-        (pb.Speculation(mode=_Mode.MODE_OFF), None),
-        (fixed()["speculation"], Plan(AUTO_PLAN.steps, 1, AUTO_PLAN.steps + 1)),
-        (fixed(steps=3)["speculation"], Plan(3, 1, 4)),
-        (fixed(steps=0)["speculation"], Plan(0, 1, 1)),
-        (fixed(steps=63)["speculation"], Plan(63, 1, 64)),
-        (fixed(steps=3, top_k=4)["speculation"], Plan(3, 4, MAX_TREE_NODES)),
-        (fixed(steps=3, top_k=4, draft_tokens=9)["speculation"], Plan(3, 4, 9)),
+        (pb.Speculation(), Wish("auto", NO_LIMIT)),
+        (pb.Speculation(mode=_Mode.MODE_AUTO), Wish("auto", NO_LIMIT)),
+        (pb.Speculation(mode=_Mode.MODE_AUTO, steps=3), Wish("auto", Plan(3, 63, 64))),
+        (pb.Speculation(mode=_Mode.MODE_OFF, steps=3), Wish("off", NO_DRAFTS)),
+        (fixed()["speculation"], Wish("fixed", Plan(FIXED_STEPS, 1, FIXED_STEPS + 1))),
+        (fixed(steps=3)["speculation"], Wish("fixed", Plan(3, 1, 4))),
+        (fixed(steps=0)["speculation"], Wish("fixed", Plan(0, 1, 1))),
+        (fixed(steps=63)["speculation"], Wish("fixed", Plan(63, 1, 64))),
+        (fixed(steps=3, top_k=4)["speculation"], Wish("fixed", Plan(3, 4, MAX_TREE_NODES))),
+        (fixed(steps=3, top_k=4, draft_tokens=9)["speculation"], Wish("fixed", Plan(3, 4, 9))),
     ],
 )
-def test_a_plan_is_what_the_mode_says(speculation, plan):
-    """A chain has a node for each step, and its root."""
-    assert parse(speculation=speculation).policy.plan == plan
+def test_what_is_wanted_of_speculation_is_what_the_mode_says(speculation, wish):
+    """A fixed chain has a node for each step, and its root; auto has limits only if it is given."""
+    assert parse(speculation=speculation).speculation == wish
 
 
 def test_text_is_wrapped_as_the_tokenizer_says_and_chats_as_the_template_says():

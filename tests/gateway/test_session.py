@@ -5,6 +5,8 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 import grpc
 import pytest
 
+from gateway.experience import Experience
+from gateway.policy import policy_for
 from gateway.sampling_params import parse_request
 from gateway.session import Session
 from gateway.upstream import DraftReplicas, TargetStream
@@ -202,7 +204,8 @@ async def session(script, new_tokens=24):
         ]
         stub = target_pb2_grpc.TargetServiceStub(channels[0])
         generation = parse_request(request(new_tokens), MODEL)
-        one = Session(generation, MODEL, TargetStream(stub, "s"), 5.0)
+        policy = policy_for(generation.speculation, Experience(), "")
+        one = Session(generation, MODEL, TargetStream(stub, "s"), policy, 5.0)
         yield one, one.run(DraftReplicas(channels[1:])), target, drafter
 
 
@@ -229,3 +232,43 @@ async def test_an_answer_that_nobody_wants_any_more_is_given_up(num_chunks):
 
         await eventually(lambda: target.num_sessions == drafter.num_sessions == 0)
         assert len(target.trees) < 4000 / 4
+
+
+AUTO = pb.Speculation(mode=pb.Speculation.MODE_AUTO)
+
+
+@pytest.mark.parametrize(
+    "script", [HONEST, *GARBLED.values(), *(trouble[0] for trouble in TROUBLED.values())]
+)
+async def test_whatever_is_tried_and_given_up_the_answer_is_the_targets(script):
+    async with gateway(script, deadline_s=0.02) as local:
+        for _ in range(3):
+            chunks = await answer(local, new_tokens=LONG, speculation=AUTO)
+            assert token_ids(chunks) == plain_answer(LONG)
+            assert local.target.faults == []
+        await local.all_is_free()
+
+
+async def test_auto_measures_plain_decoding_before_it_asks_for_drafts():
+    async with gateway(HONEST) as local:
+        chunks = await answer(local, new_tokens=LONG, speculation=AUTO)
+
+    (opened,) = local.target.opened
+    assert opened.run.until_len > len(PROMPT)
+    assert local.drafter.opened
+    plans = {Plan.from_proto(use.plan): use.rounds for use in chunks[-1].finish.speculation.plans}
+    assert sum(plans.values()) == chunks[-1].finish.speculation.rounds
+    assert plans[Plan(0)] > 0
+    assert any(plan.steps for plan in plans)
+
+
+async def test_the_drafter_is_told_when_the_plan_changes():
+    """Plans follow the stream's opening, one after another, and the last one is the newest."""
+    async with session(drafters.silent) as (one, chunks, _, drafter):
+        async with aclosing(chunks):
+            await anext(chunks)
+            await eventually(lambda: drafter.num_sessions == 1)
+            drafts = one._drafts
+            for steps in (2, 3, 0, 7):
+                drafts.ask(Plan(steps))
+            await eventually(lambda: [plan.steps for plan in drafter.plans][-1:] == [7])

@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import grpc
 import pytest
 
-from gateway.policy import Policy
+from gateway.experience import Experience
+from gateway.policy import FixedPolicy
 from gateway.round import Rounds
 from gateway.sampling_params import parse_request
 from gateway.upstream import DraftReplicas, DraftStream, TargetStream
@@ -34,7 +35,7 @@ async def target_stream(script=honest):
 
 async def test_a_session_at_the_target_is_opened_verified_and_closed():
     async with target_stream() as (stream, target, _):
-        await stream.open(GENERATION)
+        await stream.open(GENERATION, 0, expect_taps=True)
         first = await stream.verdict()
         tokens = [*PROMPT, *first.tokens]
         tree = drafters.right(RULE, tokens)
@@ -68,7 +69,7 @@ async def test_what_the_target_says_when_it_refuses_is_raised(number):
 
 async def decode(stream):
     """Decode plainly for ever."""
-    await stream.open(GENERATION)
+    await stream.open(GENERATION, 0, expect_taps=True)
     tokens = [*PROMPT, *(await stream.verdict()).tokens]
     while True:
         await stream.verify(DraftTree.plain(len(tokens), tokens[-1]))
@@ -87,7 +88,7 @@ async def test_a_target_that_ended_the_session_is_an_error_for_writer_and_reader
     """Even if it calls that a success."""
     async with EndingTarget(RULE).serving() as address, serving.open_channel(address) as channel:
         stream = TargetStream(target_pb2_grpc.TargetServiceStub(channel), "s")
-        await stream.open(GENERATION)
+        await stream.open(GENERATION, 0, expect_taps=True)
         for attempt in (stream.verdict, lambda: stream.verify(PROMPT_TREE)):
             with pytest.raises(grpc.aio.AioRpcError, match="the target ended the session") as error:
                 await attempt()
@@ -96,7 +97,7 @@ async def test_a_target_that_ended_the_session_is_an_error_for_writer_and_reader
 
 async def test_a_target_that_dies_is_an_error_for_writer_and_reader():
     async with target_stream() as (stream, _, server):
-        await stream.open(GENERATION)
+        await stream.open(GENERATION, 0, expect_taps=True)
         await stream.verdict()
         await server.aclose()
         for attempt in (stream.verdict, lambda: stream.verify(PROMPT_TREE)):
@@ -120,6 +121,16 @@ class NotingRounds(Rounds):
     def on_tree(self, tree):
         super().on_tree(tree)
         self.lengths.append(tree.committed_len)
+
+
+def noting_rounds():
+    return NotingRounds(
+        PROMPT,
+        FixedPolicy(Plan(3), Experience()),
+        vocab_size=RULE.vocab_size,
+        max_new_tokens=1000,
+        deadline_s=60.0,
+    )
 
 
 class Follower:
@@ -158,7 +169,7 @@ async def following(*scripts):
     """Follow a session at draft services, one for each script."""
     target = ScriptedTarget(RULE)
     services = [drafters.ScriptedDrafter(script, target) for script in scripts]
-    rounds = NotingRounds(PROMPT, Policy(Plan(3)), vocab_size=RULE.vocab_size, deadline_s=60.0)
+    rounds = noting_rounds()
     follower = Follower(target, services, rounds)
     async with AsyncExitStack() as stack:
         channels = []
@@ -166,9 +177,9 @@ async def following(*scripts):
             address = await stack.enter_async_context(service.serving())
             channels.append(await stack.enter_async_context(serving.open_channel(address)))
         stream = DraftStream(DraftReplicas(channels), "s", GENERATION, rounds, follower.hear)
-        follower.running = asyncio.create_task(stream.run())
+        follower.running = stream.following
         yield follower
-        follower.running.cancel()
+        stream.cancel()
         with suppress(asyncio.CancelledError):
             await follower.running
         await eventually(lambda: all(service.num_sessions == 0 for service in services))
@@ -279,11 +290,10 @@ async def test_a_stream_whose_call_fails_as_it_is_cancelled_is_not_opened_again(
                 await asyncio.sleep(60)
             return "RESOURCE_EXHAUSTED: all sessions are in use", False
 
-    rounds = NotingRounds(PROMPT, Policy(Plan(3)), vocab_size=RULE.vocab_size, deadline_s=60.0)
+    rounds = noting_rounds()
     stream = Failing(DraftReplicas([grpc.aio.insecure_channel("x")]), "s", GENERATION, rounds, int)
-    running = asyncio.create_task(stream.run())
     await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait([running], timeout=5)
-    assert running.done()
+    stream.cancel()
+    await asyncio.wait([stream.following], timeout=5)
+    assert stream.following.done()
     assert stream.opened == 1

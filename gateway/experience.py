@@ -1,0 +1,91 @@
+"""What a gateway has learned: what rounds cost at its target, and how good its drafters are.
+
+Sans-I/O. All sessions share it and add to it; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from gateway.acceptance import Acceptance
+from gateway.costs import Costs
+from gateway.purse import Purse
+from protos.messages import Plan
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan would bring."""
+
+    plan: Plan
+    gain: float
+    """Its tokens a second over those of plain decoding."""
+    sure_gain: float
+    """The same, at the lower end of what the acceptance may be."""
+
+
+@dataclass
+class Kept:
+    """How much of a plan's trees is verified after trimming, and how much of what was right."""
+
+    rows: float = 0.0
+    right: float = 0.0
+    verified_right: float = 0.0
+    count: float = 0.0
+
+    _DECAY = 0.98
+
+    def add(self, rows: int, right: int, verified_right: int) -> None:
+        """Take a round in."""
+        self.rows = self.rows * self._DECAY + rows
+        self.right = self.right * self._DECAY + right
+        self.verified_right = self.verified_right * self._DECAY + verified_right
+        self.count = self.count * self._DECAY + 1
+
+    def rows_of(self, plan: Plan) -> float:
+        """Return the rows of a round, the root's included."""
+        return self.rows / self.count if self.count else plan.draft_tokens
+
+    @property
+    def share_of_right(self) -> float:
+        """Return the share of the right guesses that trimming left."""
+        return min((self.verified_right + 1) / (self.right + 1), 1.0)
+
+
+@dataclass
+class Experience:
+    """Shared by the sessions of a gateway."""
+
+    costs: Costs = field(default_factory=Costs)
+    acceptance: dict[str, Acceptance] = field(default_factory=lambda: defaultdict(Acceptance))
+    purse: Purse = field(default_factory=Purse)
+    num_sessions: int = 0
+    """Sessions that decode now."""
+    default_drafter: str = ""
+    """The one that sessions got which named none."""
+    _kept: dict[tuple[str, Plan], Kept] = field(default_factory=lambda: defaultdict(Kept))
+
+    def kept(self, drafter_id: str, plan: Plan) -> Kept:
+        """Return what is verified of a drafter's trees."""
+        return self._kept[drafter_id, plan]
+
+    @property
+    def plain_us(self) -> float:
+        """Return the time of a plain step under the load of now."""
+        return self.costs.plain_us(self.num_sessions)
+
+    def estimate(self, drafter_id: str, plan: Plan, factor: float, caution: float) -> Estimate:
+        """Return what a plan would bring in a session that is `factor` as good as others.
+
+        `caution` is how many standard errors of the acceptance are taken off to be sure.
+        """
+        kept = self.kept(drafter_id, plan)
+        right, error = self.acceptance[drafter_id].expected(plan)
+        speed = self.plain_us / self.costs.round_us(plan, drafter_id, kept.rows_of(plan))
+        weight = factor * kept.share_of_right
+        return Estimate(
+            plan,
+            (1 + right * weight) * speed,
+            (1 + max(right - caution * error, 0.0) * weight) * speed,
+        )

@@ -1,0 +1,94 @@
+"""What one session's rounds teach all sessions, and how the session differs from them.
+
+Sans-I/O. A draft is judged as soon as the text tells how far it was right: that may be a round
+later than its verdict, because what is cut from a tree is judged too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.acceptance import Affinity
+from gateway.experience import Experience
+from gateway.plans import num_right, walk
+from protos.messages import DraftTree, Plan, VerifyTimings
+
+
+@dataclass(frozen=True)
+class Round:
+    """One verdict, and what led to it."""
+
+    took_us: float
+    """From the verdict before."""
+    num_tokens: int
+    verified: DraftTree
+    verify: VerifyTimings
+    drafted: DraftTree | None = None
+    """The whole tree that came from the drafter, if one did."""
+    waited: bool = False
+    """For a draft that did not come in time."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A draft that is not judged yet."""
+
+    plan: Plan
+    drafter_id: str
+    drafted: DraftTree
+    num_verified: int
+
+
+class Lessons:
+    """One session's."""
+
+    def __init__(self, experience: Experience, drafter_id: str) -> None:
+        self._experience = experience
+        self.drafter_id = drafter_id
+        self.affinity = Affinity()
+        self._open: list[_Open] = []
+
+    def plain(self, one: Round) -> None:
+        """Take in a step of a plain stretch that was not its first."""
+        self._experience.costs.add_plain(one.took_us, one.verify)
+
+    def round(self, one: Round, plan: Plan | None) -> float:
+        """Take in a round; return its gain in microseconds over plain decoding.
+
+        `plan` is what the drafter had been asked for; None if that changed too short a while ago.
+        """
+        experience = self._experience
+        gain_us = one.num_tokens * experience.plain_us - one.took_us
+        if one.waited:
+            experience.costs.add_miss(self.drafter_id, one.took_us, one.verify)
+            if plan is not None:
+                experience.acceptance[self.drafter_id].add_none(plan)
+                self._compare(plan, 0)
+        elif one.drafted is not None and plan is not None:
+            timings = (one.verify, one.drafted.timings)
+            num_rows = len(one.verified.tokens)
+            experience.costs.add_round(plan, self.drafter_id, num_rows, one.took_us, timings)
+            self._open.append(_Open(plan, self.drafter_id, one.drafted, num_rows))
+        return gain_us
+
+    def judge(self, tokens: Sequence[int]) -> None:
+        """Judge the drafts that the committed tokens tell enough about."""
+        still_open = []
+        for one in self._open:
+            seen = walk(one.drafted, tokens)
+            if not seen.decided:
+                still_open.append(one)
+                continue
+            right = num_right(seen.places, one.plan)
+            verified_right = sum(place.node < one.num_verified for place in seen.places)
+            self._compare(one.plan, right)
+            self._experience.acceptance[one.drafter_id].add(one.plan, one.drafted, seen)
+            self._experience.kept(one.drafter_id, one.plan).add(
+                one.num_verified, right, verified_right
+            )
+        self._open = still_open
+
+    def _compare(self, plan: Plan, right: int) -> None:
+        expected, _ = self._experience.acceptance[self.drafter_id].expected(plan)
+        self.affinity.add(right, expected)

@@ -1,0 +1,43 @@
+"""However wrong the estimates are, the loss over any stretch of time is bounded."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.purse import Purse
+
+SECOND = 1e6
+ROUNDS = st.lists(st.tuples(st.floats(1e3, 1e5), st.floats(-1e5, 1e5)), min_size=1, max_size=400)
+
+
+@given(ROUNDS)
+def test_over_any_stretch_no_more_is_lost_than_a_share_and_the_limit(rounds):
+    """A round is begun only with something in the purse; the last one may overdraw it once."""
+    purse = Purse()
+    elapsed, net, lowest = 0.0, 0.0, 0.0
+    for took_us, gain_us in rounds:
+        elapsed += took_us
+        purse.pass_time(took_us)
+        if purse.is_empty:
+            continue
+        purse.settle(gain_us)
+        # The stretch that ends here and lost most.
+        net = min(net + gain_us, 0.0)
+        lowest = min(lowest, net)
+
+    assert -lowest <= 0.01 * elapsed + 0.2 * SECOND + 1e5 + 1
+
+
+def test_gains_are_not_saved_up_to_be_lost_later():
+    purse = Purse()
+    purse.settle(100 * SECOND)
+    purse.settle(-0.2 * SECOND)
+
+    assert purse.is_empty
+
+
+def test_an_empty_purse_fills_with_time():
+    purse = Purse(-0.01 * SECOND)
+    assert not purse.affords_trial
+    for _ in range(500):
+        purse.pass_time(0.01 * SECOND)
+    assert purse.affords_trial
