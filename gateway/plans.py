@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protos.messages import DraftTree, Plan
+from protos.messages import MAX_TREE_NODES, DraftTree, Plan
 
+NO_DRAFTS = Plan(steps=0)
+NO_LIMIT = Plan(MAX_TREE_NODES - 1, MAX_TREE_NODES - 1, MAX_TREE_NODES)
 _TREE_WIDTH = 4
 CHAINS = tuple(Plan(steps, 1, steps + 1) for steps in (1, 2, 3, 4, 5, 7))
 TREES = tuple(Plan(steps, _TREE_WIDTH, _TREE_WIDTH * steps + 1) for steps in (1, 2, 3, 4))

@@ -6,7 +6,8 @@ import secrets
 from dataclasses import dataclass
 
 from gateway.chat_template import ChatTemplate
-from gateway.policy import FIXED_STEPS, NO_DRAFTS, NO_LIMIT, Wish
+from gateway.plans import NO_DRAFTS, NO_LIMIT
+from gateway.policy import FIXED_STEPS, Wish
 from gateway.tokenizer import Tokenizer
 from protos import gateway_pb2 as pb
 from protos.messages import MAX_TREE_NODES, Plan, SamplingParams, check_id

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.auto_policy import AutoPolicy
 from gateway.experience import Experience
-from gateway.plans import CHAINS, TREES, covers
-from gateway.policy import NO_DRAFTS, NO_LIMIT, AutoPolicy, FixedPolicy, Wish, policy_for
+from gateway.plans import CHAINS, NO_DRAFTS, NO_LIMIT, TREES, covers
+from gateway.policy import FixedPolicy, Wish, policy_for
 from protos.messages import DraftTree, Plan
 from tests.gateway.played_world import Player, World
 

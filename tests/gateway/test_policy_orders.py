@@ -4,8 +4,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from gateway.auto_policy import AutoPolicy
 from gateway.experience import Experience
-from gateway.policy import NO_LIMIT, AutoPolicy
+from gateway.plans import NO_LIMIT
 from gateway.round import Rounds
 from protos.messages import DraftTimings, DraftTree
 from tests.gateway.rule_target import RuleTarget

@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.chat_template import ChatTemplate
-from gateway.policy import FIXED_STEPS, NO_DRAFTS, NO_LIMIT, Wish
+from gateway.plans import NO_DRAFTS, NO_LIMIT
+from gateway.policy import FIXED_STEPS, Wish
 from gateway.sampling_params import DEFAULT_MAX_NEW_TOKENS, ModelText, parse_request
 from gateway.tokenizer import Tokenizer
 from protos import gateway_pb2 as pb
