@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 import structlog
@@ -11,6 +14,7 @@ from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig
 from gateway.detokenizer import IncrementalDetokenizer
 from gateway.experience import Experience
+from gateway.experience_file import ExperienceFile, key_of
 from gateway.sampling_params import ModelText
 from gateway.server import GenerationServicer, Rules
 from gateway.tokenizer import Tokenizer
@@ -35,12 +39,11 @@ async def describe_target(stub: target_pb2_grpc.TargetServiceStub) -> target_pb2
             await asyncio.sleep(_RETRY_PAUSE_S)
 
 
-async def load_text(config: GatewayConfig, stub: target_pb2_grpc.TargetServiceStub) -> ModelText:
+def load_text(config: GatewayConfig, target: target_pb2.GetTargetResponse) -> ModelText:
     """Load tokenizer and template. Raises ValueError if the target's model has others."""
     tokenizer = Tokenizer.from_directory(config.model)
     # A decoder that cannot be streamed is found now, not in the first answer.
     IncrementalDetokenizer(tokenizer)
-    target = await describe_target(stub)
     theirs = target.pairing.tokenizer_digest
     if theirs and theirs != tokenizer.digest:
         raise ValueError(
@@ -55,24 +58,44 @@ async def load_text(config: GatewayConfig, stub: target_pb2_grpc.TargetServiceSt
     )
 
 
+@asynccontextmanager
+async def kept_experience(
+    path: Path | None, target: target_pb2.GetTargetResponse
+) -> AsyncIterator[Experience]:
+    """Yield what was learned before, and write down what is learned."""
+    if path is None:
+        yield Experience()
+        return
+    file = ExperienceFile(path, key_of(target))
+    experience = file.load()
+    keeping = asyncio.create_task(file.keep(experience))
+    try:
+        yield experience
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+
 async def main() -> None:
     """Serve until a signal."""
     config = GatewayConfig(_cli_parse_args=True)  # type: ignore[call-arg]
     serving.configure_logging(config.log_level)
     serving.check_listen_address(config.listen, insecure=config.insecure)
     stub = target_pb2_grpc.TargetServiceStub(serving.open_channel(config.target))
-    text = await load_text(config, stub)
-    servicer = GenerationServicer(
-        config.model.resolve().name,
-        text,
-        stub,
-        DraftReplicas([serving.open_channel(address) for address in config.draft]),
-        Rules(config.draft_deadline_ms / 1000, config.max_requests, config.record_share),
-        Experience(),
-    )
-    server = serving.new_server()
-    gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
-    await serving.serve(server, config.listen, "gateway")
+    target = await describe_target(stub)
+    text = load_text(config, target)
+    async with kept_experience(config.experience, target) as experience:
+        servicer = GenerationServicer(
+            config.model.resolve().name,
+            text,
+            stub,
+            DraftReplicas([serving.open_channel(address) for address in config.draft]),
+            Rules(config.draft_deadline_ms / 1000, config.max_requests, config.record_share),
+            experience,
+        )
+        server = serving.new_server()
+        gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
+        await serving.serve(server, config.listen, "gateway")
 
 
 if __name__ == "__main__":

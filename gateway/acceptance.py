@@ -11,13 +11,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 from gateway.plans import CHAINS, TREES, Place, Walk, covers, num_right
 from protos.messages import DraftTree, Plan
 
 # Rounds that a mean looks back over.
 _WINDOW = 96
+# What was learned before a restart counts as so many.
+_RESTORED_ROUNDS = 32
 _BINS = 10
 # As many guesses as a drafter's own probability is worth in a bin.
 _PRIOR_GUESSES = 4.0
@@ -141,16 +142,20 @@ class Acceptance:
         guesses = self.by_plan[nearest]
         return _continued(guesses.mean, nearest.steps, plan.steps), guesses.error
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> list[list[float]]:
         """Return what is known as plain values, for JSON."""
-        return {
-            f"{plan.steps}x{plan.top_k}x{plan.draft_tokens}": [
-                guesses.mean,
-                guesses.square,
-                guesses.weight,
-            ]
-            for plan, guesses in self.by_plan.items()
-        }
+        return [
+            [plan.steps, plan.top_k, plan.draft_tokens, one.mean, one.square, one.weight]
+            for plan, one in self.by_plan.items()
+        ]
+
+    def restore(self, state: list[list[float]]) -> None:
+        """Begin with what `state` returned. It soon gives way to what is seen."""
+        for steps, top_k, draft_tokens, mean, square, weight in state:
+            plan = Plan(int(steps), int(top_k), int(draft_tokens))
+            self.by_plan[plan] = RightGuesses(mean, square, min(weight, _RESTORED_ROUNDS))
+        self.rounds = int(max((one.weight for one in self.by_plan.values()), default=0))
+        self._judged_at = dict.fromkeys(self.by_plan, self.rounds)
 
 
 def probability(tree: DraftTree, node: int) -> float | None:

@@ -114,7 +114,7 @@ class AutoPolicy:
         spell.count()
         gain_us = self._lessons.round(one, spell.plan if spell.settled else None)
         self._lessons.judge(tokens)
-        if spell.settled and self._experience.costs.knows_plain:
+        if (spell.settled or one.waited) and self._experience.costs.knows_plain:
             self._experience.purse.settle(gain_us)
             spell.gain(gain_us, self._experience.plain_us)
 

@@ -33,5 +33,8 @@ class GatewayConfig(BaseSettings):
     record_share: float = Field(
         0.0, ge=0, le=1, description="share of requests that recorders may keep for training"
     )
+    experience: Path | None = Field(
+        None, description="file that keeps measured costs between starts; none: learn them anew"
+    )
     max_requests: int = Field(64, ge=1, description="requests answered at once")
     log_level: str = Field("info", description="debug, info, warning or error")

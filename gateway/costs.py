@@ -122,6 +122,23 @@ class Costs:
             },
         }
 
+    def restore(self, state: dict[str, Any]) -> None:
+        """Begin with what `state` returned. It gives way to measurements at once."""
+        self.verify.restore(_by_amount(state["verify"]))
+        if state["plain_other"]:
+            self.plain_other = Average(float(state["plain_other"]), 1)
+        for name, value in state["other"].items():
+            self.other[name] = Average(float(value), 1)
+        for name, costs in state["draft"].items():
+            self.draft[name].extend = Average(float(costs["extend"]), 1)
+            for width, points in costs["grow"].items():
+                self.draft[name].grow[int(width)].restore(_by_amount(points))
+
+
+def _by_amount(points: dict[str, Any]) -> dict[int, float]:
+    """JSON has no numbers as keys."""
+    return {int(amount): float(cost) for amount, cost in points.items()}
+
 
 def _work_us(verify: VerifyTimings) -> int:
     return verify.forward_us + verify.accept_us

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.acceptance import Acceptance
 from gateway.costs import Costs
@@ -89,3 +90,18 @@ class Experience:
             (1 + right * weight) * speed,
             (1 + max(right - caution * error, 0.0) * weight) * speed,
         )
+
+    def state(self) -> dict[str, Any]:
+        """Return what is worth knowing after a restart, as plain values for JSON."""
+        return {
+            "costs": self.costs.state(),
+            "acceptance": {name: one.state() for name, one in self.acceptance.items()},
+            "default_drafter": self.default_drafter,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Begin with what `state` returned. Raises ValueError, KeyError or TypeError if damaged."""
+        self.costs.restore(state["costs"])
+        for name, one in state["acceptance"].items():
+            self.acceptance[name].restore(one)
+        self.default_drafter = str(state["default_drafter"])

@@ -45,14 +45,16 @@ SAMPLINGS: Mapping[str, Mapping[str, Any]] = {
 DRAFTERS = ("ngram", "eagle")
 
 
-def request(prompt: str, sampling: str, new_tokens: int, drafter: str | None) -> Request:
-    """Return the request for one cell of the matrix; None decodes plainly."""
+def request(
+    prompt: str, sampling: str, new_tokens: int, drafter: str | None, mode: str = "fixed"
+) -> Request:
+    """Return the request for one cell of the matrix; no drafter decodes plainly."""
     return Request(
         chat=prompt,
         sampling=SAMPLINGS[sampling],
         stopping={"max_new_tokens": new_tokens, "ignore_eos": True},
         speculation={"steps": 5, "drafter_id": drafter or ""},
-        mode="off" if drafter is None else "fixed",
+        mode="off" if drafter is None else mode,
     )
 
 

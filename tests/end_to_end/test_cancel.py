@@ -49,17 +49,20 @@ async def all_freed(stack, timeout_s: float = 10.0) -> dict[str, int]:
         await asyncio.sleep(0.02)
 
 
-def long_request(drafter: str) -> Request:
+def long_request(drafter: str, mode: str = "fixed") -> Request:
     return Request(
         chat="say it again and again",
         stopping={"max_new_tokens": 500, "ignore_eos": True},
         speculation={"drafter_id": drafter},
+        mode=mode,
     )
 
 
-async def give_up(client: AsyncClient, drafter: str, delay_s: float, chunks: int) -> None:
+async def give_up(
+    client: AsyncClient, drafter: str, mode: str, delay_s: float, chunks: int
+) -> None:
     """Start a request; cancel it after a delay or after some chunks, whichever is first."""
-    stream = client.stream(long_request(drafter))
+    stream = client.stream(long_request(drafter, mode))
 
     async def read() -> None:
         for _ in range(chunks):
@@ -83,6 +86,7 @@ async def test_a_storm_of_cancels_leaves_nothing_behind(tiny_stack):
                     give_up(
                         client,
                         chance.choice(["ngram", "eagle"]),
+                        chance.choice(["fixed", "auto"]),
                         chance.uniform(0.001, 0.4),
                         chance.randint(1, 8),
                     )

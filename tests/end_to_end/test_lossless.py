@@ -33,10 +33,17 @@ def plain_answers(
 
 
 def speculated(
-    gateway: str, prompts: Sequence[str], sampling: str, tokens: int, drafter: str
+    gateway: str,
+    prompts: Sequence[str],
+    sampling: str,
+    tokens: int,
+    drafter: str,
+    mode: str = "fixed",
 ) -> list[Completion]:
     """Return the answers with a drafter."""
-    return answers(gateway, [request(prompt, sampling, tokens, drafter) for prompt in prompts])
+    return answers(
+        gateway, [request(prompt, sampling, tokens, drafter, mode) for prompt in prompts]
+    )
 
 
 def drafted(completions: Sequence[Completion]) -> int:
@@ -52,6 +59,22 @@ def check_drafters(stack: LocalStack, prompts: Sequence[str], sampling: str, tok
         assert differing(plain, done) == [], drafter
         # A random model under penalties repeats nothing that prompt lookup could copy.
         assert drafted(done) > 0 or (drafter, sampling) == ("ngram", "penalized")
+
+
+def check_policy(
+    stack: LocalStack, adversary: str, prompts: Sequence[str], sampling: str, tokens: int
+) -> None:
+    """What the automatic policy tries, changes and gives up leaves every answer alone."""
+    plain = plain_answers(stack.addresses.gateway, tuple(prompts), sampling, tokens)
+    done: list[Completion] = []
+    for gateway, drafters in ((stack.addresses.gateway, DRAFTERS), (adversary, ("adversary",))):
+        for drafter in drafters:
+            # The second time it knows more.
+            for _ in range(2):
+                done += speculated(gateway, prompts, sampling, tokens, drafter, "auto")
+                assert differing(plain, done[-len(plain) :]) == [], drafter
+
+    assert drafted(done) > 0
 
 
 def check_adversary(
@@ -131,6 +154,12 @@ def test_an_adversary_never_changes_a_tiny_models_text(tiny_stack, tiny_adversar
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_policy_never_changes_a_tiny_models_text(tiny_stack, tiny_adversary, sampling):
+    """Speculating or not, with whatever plan, with good drafters and bad."""
+    check_policy(tiny_stack, tiny_adversary, PROMPTS, sampling, TINY_TOKENS)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_killed_drafter_never_changes_a_tiny_models_text(mortal_tiny_stack, sampling):
     """kill -9 in the middle of 20 answers."""
     check_killed_drafter(mortal_tiny_stack, PROMPTS, sampling, TINY_TOKENS)
@@ -172,6 +201,10 @@ class TestTheWholeMatrixOnTheEmbeddedModel:
     def test_adversary(self, smollm2_stack, smollm2_adversary, sampling):
         """Trees of any shape, wrong in any way."""
         check_adversary(smollm2_stack, smollm2_adversary, PROMPTS, sampling, MATRIX_TOKENS)
+
+    def test_policy(self, smollm2_stack, smollm2_adversary, sampling):
+        """Automatic speculation with all of these drafters."""
+        check_policy(smollm2_stack, smollm2_adversary, PROMPTS, sampling, 4 * MATRIX_TOKENS)
 
     def test_killed_drafter(self, mortal_smollm2_stack, sampling):
         """kill -9 in the middle of 20 answers."""
