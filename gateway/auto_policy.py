@@ -4,8 +4,11 @@
                                                may be?      begin a trial, if the purse affords it
                                                otherwise    another stretch, longer than the last
     spell ──before every round──▶ lost too much, or the purse is empty?  a plain stretch
-          ──every few rounds────▶ another plan clearly better?           change to it
+          ──every few rounds────▶ another drafter or plan clearly better? change to it
           ──more rarely─────────▶ measure plain decoding, and a larger plan
+
+Now and then other drafters follow as scouts: what they draft is compared with the text and never
+verified. So each session finds the drafter that suits it, at no cost to the target.
 
 Sans-I/O. The gain is the expected tokens of a round over the tokens that plain decoding would have
 had in its time; both are estimated from what was measured (experience.py).
@@ -13,10 +16,12 @@ had in its time; both are estimated from what was measured (experience.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gateway.acceptance import Affinity
 from gateway.experience import Estimate, Experience
 from gateway.lessons import Lessons, Round
-from gateway.plans import EXPLORING, NO_DRAFTS, within
+from gateway.plans import CHAINS, EXPLORING, NO_DRAFTS, within
 from gateway.spell import SPELL_LOSS, TRIAL_LOSS, Spell
 from protos.messages import DraftTree, Plan
 
@@ -36,6 +41,11 @@ _ENTER = 1.02
 _CLEARLY_BETTER = 1.03
 # Standard errors of the acceptance that are taken off to be sure.
 _CAUTION = 1.0
+# Scouts draft this, in the first tokens of a session and in some of every so many later.
+_SCOUTING = CHAINS[-1]
+_SCOUTED_FIRST = 48
+_SCOUTED = 32
+_SCOUTED_OF = 256
 
 
 class AutoPolicy:
@@ -44,16 +54,32 @@ class AutoPolicy:
     def __init__(self, experience: Experience, limits: Plan, drafter_id: str) -> None:
         self._experience = experience
         self._choices = within(limits)
-        self._lessons = Lessons(experience, drafter_id or experience.default_drafter)
-        self._names_drafter = bool(drafter_id)
+        # By the name that a drafter is asked for; the default has none.
+        names = (drafter_id,) if drafter_id else ("", *experience.rivals)
+        self._lessons = {
+            name: Lessons(experience, name or experience.default_drafter) for name in names
+        }
+        self._lead = drafter_id
         # None: a plain stretch.
         self._spell: Spell | None = None
         self._pauses_taken = 0
+        self._num_tokens = 0
         experience.num_sessions += 1
+
+    @property
+    def lead(self) -> str:
+        return self._lead
 
     @property
     def wants_drafter(self) -> bool:
         return self._spell is not None
+
+    @property
+    def scouts(self) -> Mapping[str, Plan]:
+        """All others that may lead, now and then."""
+        time = self._num_tokens < _SCOUTED_FIRST or self._num_tokens % _SCOUTED_OF < _SCOUTED
+        others = [name for name in self._lessons if name != self._lead]
+        return dict.fromkeys(others, _SCOUTING) if time and self._choices else {}
 
     def plan(self, plain_left: int) -> Plan:
         """While plain tokens are to come drafts are of no use, but for the round after the last."""
@@ -63,8 +89,12 @@ class AutoPolicy:
         """Waiting longer than the draft's tokens would have taken plainly cannot pay."""
         if self._spell is None or not self._experience.costs.knows_plain:
             return longest_s
-        right, _ = self._experience.acceptance[self._lessons.drafter_id].expected(self._spell.plan)
+        right, _ = self._leading.acceptance.expected(self._spell.plan)
         return min(longest_s, max(right, 1.0) * self._experience.plain_us / 1e6)
+
+    @property
+    def _leading(self) -> Lessons:
+        return self._lessons[self._lead]
 
     def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
         """Decide a little before a plain stretch ends, and before every round."""
@@ -88,8 +118,8 @@ class AutoPolicy:
         # To be looked at is to be measured whole.
         if most == 1 or self._spell is None or self._spell.looks_around:
             return tree.trimmed(most)
-        drafter_id, costs = self._lessons.drafter_id, self._experience.costs
-        survival = self._experience.acceptance[drafter_id].survival(tree)
+        drafter_id, costs = self._leading.drafter_id, self._experience.costs
+        survival = self._leading.acceptance.survival(tree)
         expected, best, best_speed = 0.0, most, 0.0
         for rows in range(1, most + 1):
             expected += survival[rows - 1]
@@ -98,22 +128,29 @@ class AutoPolicy:
                 best, best_speed = rows, speed
         return tree.trimmed(best)
 
-    def drafter_opened(self, drafter_id: str) -> None:
-        self._lessons.drafter_id = drafter_id
-        if not self._names_drafter:
+    def drafter_opened(self, name: str, drafter_id: str) -> None:
+        if name in self._lessons:
+            self._lessons[name].drafter_id = drafter_id
+        if not name:
             self._experience.default_drafter = drafter_id
 
+    def scouted(self, name: str, tree: DraftTree) -> None:
+        if name in self._lessons:
+            self._lessons[name].scouted(tree, _SCOUTING)
+
     def learn(self, one: Round, tokens: list[int], *, plain: bool) -> None:
+        self._num_tokens += one.num_tokens
         self._experience.purse.pass_time(one.took_us)
         if plain:
-            self._lessons.plain(one)
+            self._leading.plain(one)
         elif self._spell is not None and (one.waited or one.drafted is not None):
-            self._learn_round(one, tokens, self._spell)
+            self._learn_round(one, self._spell)
+        for lessons in self._lessons.values():
+            lessons.judge(tokens)
 
-    def _learn_round(self, one: Round, tokens: list[int], spell: Spell) -> None:
+    def _learn_round(self, one: Round, spell: Spell) -> None:
         spell.count()
-        gain_us = self._lessons.round(one, spell.plan if spell.settled else None)
-        self._lessons.judge(tokens)
+        gain_us = self._leading.round(one, spell.plan if spell.settled else None)
         if (spell.settled or one.waited) and self._experience.costs.knows_plain:
             self._experience.purse.settle(gain_us)
             spell.gain(gain_us, self._experience.plain_us)
@@ -123,16 +160,16 @@ class AutoPolicy:
 
     def _consider(self) -> int:
         """Decide what follows a plain stretch. Returns the plain tokens of another one."""
-        experience, drafter_id = self._experience, self._lessons.drafter_id
-        if not experience.costs.knows_plain:
+        if not self._experience.costs.knows_plain:
             return _FIRST_STRETCH
-        known = experience.acceptance[drafter_id].rounds >= _KNOWN_AFTER
-        best = self._best()
-        if known and best.sure_gain > _ENTER and not experience.purse.is_empty:
-            self._spell = Spell(best.plan, SPELL_LOSS)
-        elif experience.purse.affords_trial and (self._pauses_taken or not known):
+        name, best = self._best()
+        known = self._lessons[name].acceptance.rounds >= _KNOWN_AFTER
+        if known and best.sure_gain > _ENTER and not self._experience.purse.is_empty:
+            self._lead, self._spell = name, Spell(best.plan, SPELL_LOSS)
+        elif self._experience.purse.affords_trial and (self._pauses_taken or not known):
+            self._lead = name
             # What this session was like is what is tried.
-            self._lessons.affinity = Affinity()
+            self._leading.affinity = Affinity()
             self._spell = Spell(best.plan if known else self._first_choice, TRIAL_LOSS)
         else:
             return self._pause()
@@ -164,10 +201,12 @@ class AutoPolicy:
 
     def _review(self, spell: Spell) -> bool:
         """Find a better plan. Returns whether none is any good, and none was."""
-        best, current = self._best(), self._estimate(spell.home)
+        (name, best), current = self._best(), self._estimate(self._lead, spell.home)
         if best.gain < 1 and spell.net_us <= 0:
             return True
-        if best.plan != spell.home and best.gain > _CLEARLY_BETTER * current.gain:
+        is_other = (name, best.plan) != (self._lead, spell.home)
+        if is_other and best.gain > _CLEARLY_BETTER * current.gain:
+            self._lead = name
             spell.change(best.plan)
         elif spell.looks_around:
             spell.come_home()
@@ -175,11 +214,15 @@ class AutoPolicy:
             spell.look_around(self._exploring)
         return False
 
-    def _best(self) -> Estimate:
-        return max((self._estimate(plan) for plan in self._choices), key=lambda one: one.gain)
+    def _best(self) -> tuple[str, Estimate]:
+        """Return the best plan, and the name of the drafter to ask for it."""
+        all_of_them = [
+            (name, self._estimate(name, plan)) for name in self._lessons for plan in self._choices
+        ]
+        return max(all_of_them, key=lambda one: one[1].gain)
 
-    def _estimate(self, plan: Plan) -> Estimate:
-        lessons = self._lessons
+    def _estimate(self, name: str, plan: Plan) -> Estimate:
+        lessons = self._lessons[name]
         return self._experience.estimate(
             lessons.drafter_id, plan, lessons.affinity.factor, _CAUTION
         )

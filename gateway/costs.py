@@ -100,7 +100,15 @@ class Costs:
     def round_us(self, plan: Plan, drafter_id: str, rows: float) -> float:
         """Return the time of a round in which every session verifies so many rows."""
         draft_us = self.draft[drafter_id].of(plan)
-        return self.other[drafter_id].value + draft_us + self.verify.at(rows * self.sharing.value)
+        verify_us = self.verify.at(rows * self.sharing.value)
+        return self._other_us(drafter_id) + draft_us + verify_us
+
+    def _other_us(self, drafter_id: str) -> float:
+        """Return what else a round takes; for a drafter that never led, what it takes others."""
+        if self.knows(drafter_id):
+            return self.other[drafter_id].value
+        known = [mean.value for mean in self.other.values() if mean.weight]
+        return min(known, default=self.plain_other.value)
 
     def row_us(self, rows: float) -> float:
         """Return the time that one more row of every session adds to its forward."""

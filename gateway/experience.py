@@ -65,6 +65,8 @@ class Experience:
     """Sessions that decode now."""
     default_drafter: str = ""
     """The one that sessions got which named none."""
+    rivals: tuple[str, ...] = ()
+    """The others that are served: a session that names none may find one of them better."""
     _kept: dict[tuple[str, Plan], Kept] = field(default_factory=lambda: defaultdict(Kept))
 
     def kept(self, drafter_id: str, plan: Plan) -> Kept:

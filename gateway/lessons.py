@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.acceptance import Affinity
+from gateway.acceptance import Acceptance, Affinity
 from gateway.experience import Experience
 from gateway.plans import num_right, walk
 from protos.messages import DraftTree, Plan, VerifyTimings
@@ -38,16 +38,22 @@ class _Open:
     drafter_id: str
     drafted: DraftTree
     num_verified: int
+    """Nodes; all of a scout's, as if they had been."""
 
 
 class Lessons:
-    """One session's."""
+    """One session's with one drafter."""
 
     def __init__(self, experience: Experience, drafter_id: str) -> None:
         self._experience = experience
         self.drafter_id = drafter_id
         self.affinity = Affinity()
         self._open: list[_Open] = []
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """What is known of the drafter."""
+        return self._experience.acceptance[self.drafter_id]
 
     def plain(self, one: Round) -> None:
         """Take in a step of a plain stretch that was not its first."""
@@ -63,7 +69,7 @@ class Lessons:
         if one.waited:
             experience.costs.add_miss(self.drafter_id, one.took_us, one.verify)
             if plan is not None:
-                experience.acceptance[self.drafter_id].add_none(plan)
+                self.acceptance.add_none(plan)
                 self._compare(plan, 0)
         elif one.drafted is not None and plan is not None:
             timings = (one.verify, one.drafted.timings)
@@ -71,6 +77,11 @@ class Lessons:
             experience.costs.add_round(plan, self.drafter_id, num_rows, one.took_us, timings)
             self._open.append(_Open(plan, self.drafter_id, one.drafted, num_rows))
         return gain_us
+
+    def scouted(self, tree: DraftTree, plan: Plan) -> None:
+        """Take in a tree that nobody will verify."""
+        self._experience.costs.draft[self.drafter_id].add(plan, tree.timings)
+        self._open.append(_Open(plan, self.drafter_id, tree, len(tree.tokens)))
 
     def judge(self, tokens: Sequence[int]) -> None:
         """Judge the drafts that the committed tokens tell enough about."""
@@ -90,5 +101,5 @@ class Lessons:
         self._open = still_open
 
     def _compare(self, plan: Plan, right: int) -> None:
-        expected, _ = self._experience.acceptance[self.drafter_id].expected(plan)
+        expected, _ = self.acceptance.expected(plan)
         self.affinity.add(right, expected)

@@ -11,7 +11,9 @@ target is told at once, or it takes rounds with a standing plan. Both kinds of p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from gateway.auto_policy import AutoPolicy
@@ -40,11 +42,19 @@ class Policy(Protocol):
     """One session's. See the module's docstring."""
 
     @property
+    def lead(self) -> str:
+        """The name to ask for the drafter whose trees are verified; the default has none."""
+
+    @property
     def wants_drafter(self) -> bool:
-        """Whether a drafter should follow the session now."""
+        """Whether the lead should follow the session now."""
+
+    @property
+    def scouts(self) -> Mapping[str, Plan]:
+        """The others that should follow now, by name, and what they are to be asked for."""
 
     def plan(self, plain_left: int) -> Plan:
-        """Return what the drafter is to be asked for, with so many plain tokens to come."""
+        """Return what the lead is to be asked for, with so many plain tokens to come."""
 
     def patience_s(self, longest_s: float) -> float:
         """Return how long a round may wait for a draft, at most `longest_s`."""
@@ -55,8 +65,11 @@ class Policy(Protocol):
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:
         """Return what is worth verifying when at most `remaining` more tokens are wanted."""
 
-    def drafter_opened(self, drafter_id: str) -> None:
-        """This drafter follows the session."""
+    def drafter_opened(self, name: str, drafter_id: str) -> None:
+        """The drafter that was asked for by this name follows the session."""
+
+    def scouted(self, name: str, tree: DraftTree) -> None:
+        """A scout sent a tree for what is committed now or next."""
 
     def learn(self, one: Round, tokens: list[int], *, plain: bool) -> None:
         """Take in a round, after which `tokens` are committed; `plain`: of a plain stretch."""
@@ -68,9 +81,12 @@ class Policy(Protocol):
 class FixedPolicy:
     """Always the same plan; with one that asks for no drafts, all is decoded plainly."""
 
-    def __init__(self, plan: Plan, experience: Experience) -> None:
+    scouts: Mapping[str, Plan] = MappingProxyType({})
+
+    def __init__(self, plan: Plan, experience: Experience, drafter_id: str = "") -> None:
+        self.lead = drafter_id
         self._plan = plan if plan.draft_tokens > 1 else NO_DRAFTS
-        self._lessons = Lessons(experience, "")
+        self._lessons = Lessons(experience, drafter_id)
         self._experience = experience
         experience.num_sessions += 1
 
@@ -92,8 +108,12 @@ class FixedPolicy:
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:
         return tree.trimmed(max(1, min(self._plan.draft_tokens, remaining)))
 
-    def drafter_opened(self, drafter_id: str) -> None:
+    def drafter_opened(self, name: str, drafter_id: str) -> None:
+        del name
         self._lessons.drafter_id = drafter_id
+
+    def scouted(self, name: str, tree: DraftTree) -> None:
+        raise AssertionError(f"nobody sent {name!r} out, which drafted {tree}")
 
     def learn(self, one: Round, tokens: list[int], *, plain: bool) -> None:
         if plain:
@@ -110,4 +130,4 @@ def policy_for(wish: Wish, experience: Experience, drafter_id: str) -> Policy:
     """Return the policy of one session. Whoever takes it must `end` it."""
     if wish.mode == "auto":
         return AutoPolicy(experience, wish.plan, drafter_id)
-    return FixedPolicy(wish.plan, experience)
+    return FixedPolicy(wish.plan, experience, drafter_id)

@@ -95,9 +95,11 @@ class Rounds:
         self._longest = len(prompt) + max_new_tokens
         self._deadline_s = deadline_s
         self._patience = Patience()
-        self._drafter_open = False
+        # Names of those that follow.
+        self._open: set[str] = set()
         self._pause_s = _FIRST_PAUSE_S
-        self._arrived: DraftTree | None = None
+        # The newest tree of each.
+        self._arrived: dict[str, DraftTree] = {}
         self._verifying: DraftTree | None = DraftTree.plain(len(prompt), prompt[-1])
         # What came from the drafter for the round under way, and whether it was waited for in vain.
         self._drafted: DraftTree | None = None
@@ -120,13 +122,14 @@ class Rounds:
         return self.committed_len < self.run_until
 
     @property
-    def wants_drafter(self) -> bool:
-        """Whether a drafter should follow the session now."""
-        return self._policy.wants_drafter
+    def drafters(self) -> dict[str, Plan]:
+        """Who should follow the session now, by name, and what they are to be asked for."""
+        lead = {self._policy.lead: self.plan} if self._policy.wants_drafter else {}
+        return {**self._policy.scouts, **lead}
 
     @property
     def plan(self) -> Plan:
-        """What the drafter is to be asked for now."""
+        """What the lead is to be asked for now."""
         return self._policy.plan(max(self.run_until - self.committed_len, 0))
 
     @property
@@ -173,7 +176,7 @@ class Rounds:
         Returns the length until which the target is to decode plainly, if it must be told.
         """
         left = max(self.run_until - self.committed_len, 0)
-        more = self._policy.more_plain(left, drafter_open=self._drafter_open)
+        more = self._policy.more_plain(left, drafter_open=self._lead_is_open)
         until = min(self.committed_len + left + more, self._longest)
         if not more or until <= self.run_until:
             return None
@@ -202,36 +205,44 @@ class Rounds:
             self._miss()
         return self._send(DraftTree.plain(self.committed_len, self.tokens[-1]))
 
-    def on_tree(self, tree: DraftTree) -> None:
+    def on_tree(self, name: str, tree: DraftTree) -> None:
         """Keep a tree for this state or the next: a draft may overtake its verdict. Drop others."""
-        if tree.committed_len >= self.committed_len + (self._verifying is not None):
-            self._arrived = tree
+        if tree.committed_len < self.committed_len + (self._verifying is not None):
+            return
+        self._arrived[name] = tree
+        if name != self._policy.lead:
+            self._policy.scouted(name, tree)
 
-    def on_drafter_open(self, drafter_id: str) -> None:
-        """A drafter follows this session from now on."""
-        self._policy.drafter_opened(drafter_id)
-        self._drafter_open = True
-        self.statistics.drafter_id = drafter_id
+    def on_drafter_open(self, name: str, drafter_id: str) -> None:
+        """The drafter that was asked for by this name follows the session from now on."""
+        self._policy.drafter_opened(name, drafter_id)
+        self._open.add(name)
+        if name == self._policy.lead:
+            self.statistics.drafter_id = drafter_id
 
-    def on_drafter_lost(self, reason: str) -> float:
-        """No drafter follows this session any more. Returns seconds to pause before another try.
+    def on_drafter_lost(self, name: str, reason: str) -> float:
+        """That drafter follows no more. Returns seconds to pause before another try.
 
         They double until a draft is used: a drafter may open and be lost again for ever.
         """
-        self._drafter_open = False
-        self._arrived = None
-        self.statistics.trouble = reason
+        self.on_drafter_left(name)
+        if name == self._policy.lead:
+            self.statistics.trouble = reason
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _MAX_PAUSE_S)
         return pause_s
 
-    def on_drafter_left(self) -> None:
-        """The drafter was sent away: nobody is waited for, and nothing is wrong."""
-        self._drafter_open = False
-        self._arrived = None
+    def on_drafter_left(self, name: str) -> None:
+        """A drafter was sent away: it is not waited for, and nothing is wrong."""
+        self._open.discard(name)
+        self._arrived.pop(name, None)
+
+    @property
+    def _lead_is_open(self) -> bool:
+        return self._policy.lead in self._open
 
     def _take_arrived(self) -> DraftTree | None:
-        """Return the draft for the current state, if an honest drafter may have sent it."""
-        tree, self._arrived = self._arrived, None
+        """Return the lead's draft for the current state, if an honest one may have sent it."""
+        tree = self._arrived.pop(self._policy.lead, None)
         if tree is None or tree.committed_len != self.committed_len or not self.plan.steps:
             return None
         if tree.tokens[0] != self.tokens[-1] or max(tree.tokens) >= self._vocab_size:
@@ -243,13 +254,13 @@ class Rounds:
         return tree
 
     def _worth_waiting(self) -> bool:
-        return self._drafter_open and not self._patience.rounds_to_skip
+        return self._lead_is_open and not self._patience.rounds_to_skip
 
     def _miss(self) -> None:
         self.statistics.missed += 1
         if self._patience.rounds_to_skip:
             self._patience.rounds_to_skip -= 1
-        elif self._drafter_open:
+        elif self._lead_is_open:
             waited_s = self._policy.patience_s(self._deadline_s)
             self.statistics.trouble = f"no draft within {waited_s * 1000:.0f} ms"
             self._waited = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -28,6 +29,7 @@ from protos.serving import abort_retryable
 log = structlog.get_logger()
 
 _LIST_TIMEOUT_S = 1.0
+_LIST_EVERY_S = 10.0
 _REASONS = {
     "stop": pb.FinishInfo.REASON_STOP,
     "length": pb.FinishInfo.REASON_LENGTH,
@@ -64,6 +66,8 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         self._rules = rules
         self._experience = experience
         self._running = 0
+        self._listed_at = -math.inf
+        self._listing: asyncio.Task[None] | None = None
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Any) -> pb.GetInfoResponse:  # noqa: N802
         """Describe the model, its limits and the drafters a request may name."""
@@ -89,6 +93,20 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
                 return await replica.ListDrafters(request, timeout=_LIST_TIMEOUT_S)
         return draft_pb2.ListDraftersResponse()
 
+    def _look_for_rivals(self) -> None:
+        """Find out now and then, beside the requests, which drafters there are."""
+        if time.monotonic() - self._listed_at >= _LIST_EVERY_S:
+            self._listed_at = time.monotonic()
+            self._listing = asyncio.create_task(self._list_rivals())
+
+    async def _list_rivals(self) -> None:
+        listed = await self._list_drafters()
+        self._experience.rivals = tuple(
+            info.drafter_id
+            for info in listed.drafters
+            if not info.refusal and info.drafter_id != listed.default_drafter_id
+        )
+
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, context: Any
     ) -> AsyncIterator[pb.GenerateResponse]:
@@ -105,6 +123,7 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         if self._running >= most:
             await abort_retryable(context, f"{most} requests are running already")
         self._running += 1
+        self._look_for_rivals()
         try:
             async with aclosing(self._responses(generation, started_ns)) as responses:
                 async for response in responses:

@@ -82,7 +82,8 @@ class Session:
         )
         self._policy = policy
         self._news = News()
-        self._drafts: DraftStream | None = None
+        # By the name of the drafter.
+        self._drafts: dict[str, DraftStream] = {}
         self._out: asyncio.Queue[Committed | Exception] = asyncio.Queue()
 
     @property
@@ -127,14 +128,15 @@ class Session:
         try:
             self._follow_policy(replicas)
             await self._target.open(
-                self._generation, self._rounds.run_until, expect_taps=self._rounds.wants_drafter
+                self._generation, self._rounds.run_until, expect_taps=bool(self._rounds.drafters)
             )
             await self._take_rounds(replicas)
         except Exception as error:
             self._out.put_nowait(error)
         finally:
             self._target.cancel()
-            self._stop_drafting()
+            for name in list(self._drafts):
+                self._stop_drafting(name)
 
     async def _take_rounds(self, replicas: DraftReplicas) -> None:
         committed = self._commit(await self._target.verdict())
@@ -148,21 +150,23 @@ class Session:
             committed = self._commit(await self._target.verdict())
 
     def _follow_policy(self, replicas: DraftReplicas) -> None:
-        """Have a drafter follow the session, with the plan of now, or none."""
-        if not self._rounds.wants_drafter:
-            self._stop_drafting()
-        elif self._drafts is None:
-            self._drafts = DraftStream(
-                replicas, self._target.session_id, self._generation, self._rounds, self._news.tell
-            )
-        else:
-            self._drafts.ask(self._rounds.plan)
+        """Have those drafters follow the session that should, with the plans of now."""
+        wanted = self._rounds.drafters
+        for name in self._drafts.keys() - wanted.keys():
+            self._stop_drafting(name)
+        for name, plan in wanted.items():
+            if name in self._drafts:
+                self._drafts[name].ask(plan)
+            else:
+                self._drafts[name] = self._draft_stream(replicas, name)
 
-    def _stop_drafting(self) -> None:
-        if self._drafts is not None:
-            self._drafts.cancel()
-            self._drafts = None
-            self._rounds.on_drafter_left()
+    def _draft_stream(self, replicas: DraftReplicas, name: str) -> DraftStream:
+        session_id, news = self._target.session_id, self._news.tell
+        return DraftStream(replicas, session_id, name, self._generation, self._rounds, news)
+
+    def _stop_drafting(self, name: str) -> None:
+        self._drafts.pop(name).cancel()
+        self._rounds.on_drafter_left(name)
 
     async def _next_tree(self) -> DraftTree:
         """Wait for a draft as long as the round allows, and return what to verify."""

@@ -152,21 +152,26 @@ class DraftStream:
         self,
         replicas: DraftReplicas,
         session_id: str,
+        name: str,
         generation: Generation,
         rounds: Rounds,
         news: Callable[[], None],
     ) -> None:
-        """`news` is called after everything that the rounds were told."""
+        """`name` is the drafter's, empty for the default; `rounds` want it.
+
+        `news` is called after everything that the rounds were told.
+        """
         self._num_replicas = len(replicas)
         self._turn = itertools.cycle(replicas.rotation())
         self._session_id = session_id
+        self._name = name
         self._generation = generation
         self._rounds = rounds
         self._news = news
         self._call: Any = None
         # What the drafter was asked for last, and what it is to be asked for.
         self._asked: Plan | None = None
-        self._plan = rounds.plan
+        self._plan = rounds.drafters[name]
         self._asking: asyncio.Task[None] | None = None
         self.following = asyncio.create_task(self._run())
         """Ends when it was cancelled, or when all replicas refused for good."""
@@ -209,7 +214,7 @@ class DraftStream:
             refusals = refusals + 1 if refused else 0
             final = refusals == self._num_replicas
             reasons.append(reason)
-            pause_s = self._rounds.on_drafter_lost("; ".join(dict.fromkeys(reasons)))
+            pause_s = self._rounds.on_drafter_lost(self._name, "; ".join(dict.fromkeys(reasons)))
             self._news()
             if not logged:
                 log.warning("drafter_lost", session_id=self._session_id, reason=reason, final=final)
@@ -244,7 +249,7 @@ class DraftStream:
         generation = self._generation
         return draft_pb2.OpenDraft(
             session_id=self._session_id,
-            drafter_id=generation.drafter_id,
+            drafter_id=self._name,
             token_ids=self._rounds.tokens,
             prompt_len=len(generation.prompt),
             sampling=generation.sampling.to_proto(),
@@ -253,7 +258,7 @@ class DraftStream:
 
     def _take(self, response: draft_pb2.DraftResponse) -> None:
         if response.WhichOneof("message") == "opened":
-            self._rounds.on_drafter_open(response.opened.drafter_id)
+            self._rounds.on_drafter_open(self._name, response.opened.drafter_id)
         else:
-            self._rounds.on_tree(DraftTree.from_proto(response.tree))
+            self._rounds.on_tree(self._name, DraftTree.from_proto(response.tree))
         self._news()

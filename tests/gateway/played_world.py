@@ -33,6 +33,8 @@ class World:
     draft_delay_us: float = 0.0
     # Others that share every step and do as we do.
     others: int = 0
+    # Another drafter, "rival", that takes no time and is right so often.
+    rival_hits: tuple[float, ...] | None = None
     chance: Random = field(default_factory=lambda: Random(1))
 
     @property
@@ -44,34 +46,37 @@ class World:
         rows *= 1 + self.others
         return VerifyTimings(0, int(self._noisy(self.step_us + self.row_us * (rows - 1))), 0, rows)
 
-    def grow(self, plan: Plan, committed_len: int, root: int) -> DraftTree:
+    def grow(self, name: str, plan: Plan, committed_len: int, root: int) -> DraftTree:
         """Return a tree with a comb of first children; the text is what `truth` says."""
+        hits = self.rival_hits if name and self.rival_hits else self.hits
         tokens, parents, logprobs = [root], [-1], [0.0]
         at, depth = 0, 0
         while depth < plan.steps and len(tokens) + min(plan.top_k, 4) <= plan.draft_tokens:
-            rank = self._rank()
+            rank = self._rank(hits)
             first = len(tokens)
             for child in range(min(plan.top_k, 4)):
                 right = child == rank and (at == 0 or self._on_path)
                 tokens.append(truth(committed_len + depth) if right else VOCAB_SIZE - 1 - child)
                 parents.append(at)
-                logprobs.append(math.log(max(self.hits[child], 1e-9)))
+                logprobs.append(math.log(max(hits[child], 1e-9)))
             self._on_path = rank == 0 and (at == 0 or self._on_path)
             at, depth = first, depth + 1
         timings = DraftTimings(0, int(self.extend_us), int(self._noisy(self.grow_us * plan.steps)))
+        if name:
+            timings = DraftTimings()
         return DraftTree(
-            committed_len, tuple(tokens), tuple(parents), tuple(logprobs), "d", timings
+            committed_len, tuple(tokens), tuple(parents), tuple(logprobs), name, timings
         )
 
     _on_path: bool = True
 
-    def _rank(self) -> int:
+    def _rank(self, hits: tuple[float, ...]) -> int:
         draw = self.chance.random()
-        for rank, hit in enumerate(self.hits):
+        for rank, hit in enumerate(hits):
             draw -= hit
             if draw < 0:
                 return rank
-        return len(self.hits)
+        return len(hits)
 
     def _noisy(self, value: float) -> float:
         return value * self.chance.lognormvariate(0, self.noise) if self.noise else value
@@ -113,6 +118,8 @@ class Player:
     def __init__(self, world: World, mode: str, plan: Plan, experience: Experience | None = None):
         self.world = world
         self.experience = experience or Experience()
+        if world.rival_hits is not None:
+            self.experience.rivals = ("rival",)
         self.policy = policy_for(Wish(mode, plan), self.experience, "")
         prompt = [truth(position) for position in range(8)]
         self.rounds = Rounds(
@@ -124,7 +131,7 @@ class Player:
         )
         self.now_us = 1.0
         self.went = Played()
-        self._is_open = False
+        self._open: set[str] = set()
         self._plan = self.rounds.plan
         self._commit((), world.verify(len(prompt)))
 
@@ -153,9 +160,9 @@ class Player:
 
     def _next_tree(self) -> DraftTree:
         """Wait for the draft, if there is one in time."""
-        world, rounds = self.world, self.rounds
-        if self._plan.steps and world.drafter_open:
-            tree = world.grow(self._plan, rounds.committed_len, rounds.tokens[-1])
+        world, rounds, lead = self.world, self.rounds, self.policy.lead
+        if self._plan.steps and lead in self._open:
+            tree = world.grow(lead, self._plan, rounds.committed_len, rounds.tokens[-1])
             arrives_us = (
                 self.now_us
                 + world.other_us
@@ -164,7 +171,7 @@ class Player:
                 + world.draft_delay_us
             )
             if arrives_us <= rounds.deadline * 1e6:
-                rounds.on_tree(tree)
+                rounds.on_tree(lead, tree)
                 self.now_us = arrives_us
         found = rounds.poll(self.now_us / 1e6, 1 << 30)
         if found is None:
@@ -196,11 +203,14 @@ class Player:
         self.went.tokens.append(self.rounds.committed_len)
 
     def _follow(self) -> None:
-        """The drafter opens and goes as it is wanted and is there; a plan works a round later."""
-        wanted = self.rounds.wants_drafter and self.world.drafter_open
-        if wanted and not self._is_open:
-            self.rounds.on_drafter_open("d")
-        elif self._is_open and not wanted:
-            self.rounds.on_drafter_lost("gone")
-        self._is_open = wanted
+        """Drafters open and go as they are wanted and are there; a plan works a round later."""
+        wanted = self.rounds.drafters if self.world.drafter_open else {}
+        for name in wanted.keys() - self._open:
+            self.rounds.on_drafter_open(name, name or "d")
+        for name in self._open - wanted.keys():
+            self.rounds.on_drafter_lost(name, "gone")
+        self._open = set(wanted)
+        for name in wanted.keys() - {self.policy.lead}:
+            length, root = self.rounds.committed_len, self.rounds.tokens[-1]
+            self.rounds.on_tree(name, self.world.grow(name, wanted[name], length, root))
         self._plan = self.rounds.plan

@@ -29,7 +29,7 @@ def test_a_restart_begins_with_what_pays(tmp_path, learned):
 
     assert json.dumps(restarted.costs.state()) == json.dumps(learned.costs.state())
     player = Player(World(), "auto", NO_LIMIT, restarted)
-    assert player.rounds.wants_drafter
+    assert player.rounds.drafters
     assert player.play(200).over_plain() > 1.2
 
 

@@ -105,10 +105,10 @@ def test_what_one_session_learned_the_next_one_knows():
 
     player = Player(fresh(GOOD), "auto", NO_LIMIT, experience)
 
-    assert player.rounds.wants_drafter
+    assert player.rounds.drafters
     assert player.play(100).over_plain() > 1.2
     stranger = Player(fresh(GOOD), "auto", NO_LIMIT)
-    assert not stranger.rounds.wants_drafter
+    assert not stranger.rounds.drafters
 
 
 def test_where_it_never_pays_the_next_session_begins_plainly():
@@ -117,8 +117,51 @@ def test_where_it_never_pays_the_next_session_begins_plainly():
 
     player = Player(fresh(world), "auto", NO_LIMIT, experience)
 
-    assert not player.rounds.wants_drafter
+    assert not player.rounds.drafters
     assert player.rounds.runs_on
+
+
+@pytest.mark.parametrize(
+    ("hits", "lead"),
+    [
+        ((0.9, 0.0, 0.0, 0.0), "rival"),
+        ((0.3, 0.0, 0.0, 0.0), ""),
+        ((0.0, 0.0, 0.0, 0.0), ""),
+    ],
+)
+def test_a_session_finds_the_drafter_that_suits_it(hits, lead):
+    """All are compared with the text; only the lead's drafts are verified."""
+    player = Player(fresh(GOOD, rival_hits=hits), "auto", NO_LIMIT)
+    player.play(300)
+    went = player.play(1000)
+
+    assert player.policy.lead == lead
+    best = best_fixed(GOOD)
+    if lead:
+        assert went.over_plain() > 1.3 * best
+    else:
+        assert went.over_plain() >= 0.93 * best
+
+
+def test_a_session_changes_its_drafter_when_the_text_does():
+    player = Player(fresh(GOOD, rival_hits=(0.0,) * 4), "auto", NO_LIMIT)
+    player.play(600)
+    assert player.policy.lead == ""
+    player.world.rival_hits = (0.95, 0.0, 0.0, 0.0)
+    player.play(600)
+    assert player.policy.lead == "rival"
+    player.world.rival_hits = (0.0,) * 4
+    player.play(600)
+    assert player.policy.lead == ""
+
+
+def test_a_named_drafter_has_no_rivals():
+    experience = Experience(rivals=("rival",))
+    policy = policy_for(Wish("auto", NO_LIMIT), experience, "mine")
+
+    assert policy.lead == "mine"
+    assert not policy.scouts
+    assert policy_for(Wish("auto", NO_LIMIT), experience, "").scouts.keys() == {"rival"}
 
 
 @pytest.mark.parametrize("limits", [Plan(2, 1, 3), Plan(1, 3, 3), Plan(63, 63, 2), Plan(4, 2, 6)])
@@ -138,7 +181,7 @@ def test_where_nothing_may_be_drafted_auto_is_plain_decoding(limits):
     player = Player(fresh(GOOD), "auto", limits)
     player.play(300)
 
-    assert not player.rounds.wants_drafter
+    assert not player.rounds.drafters
     assert player.rounds.runs_on
 
 

@@ -45,10 +45,10 @@ class SteeredMachine(RuleBasedStateMachine):
 
     @rule(opens=st.booleans())
     def a_drafter_opens_or_is_lost(self, opens):
-        if opens and self.rounds.wants_drafter:
-            self.rounds.on_drafter_open("drafter")
+        if opens and "" in self.rounds.drafters:
+            self.rounds.on_drafter_open("", "drafter")
         else:
-            self.rounds.on_drafter_lost("gone")
+            self.rounds.on_drafter_lost("", "gone")
 
     @rule(right=st.booleans(), steps=st.integers(0, 6), late=st.integers(0, 1))
     def a_draft_comes(self, right, steps, late):
@@ -57,7 +57,7 @@ class SteeredMachine(RuleBasedStateMachine):
         if not right:
             chain = [chain[0], *((token + 1) % VOCAB_SIZE for token in chain[1:])]
         timings = DraftTimings(0, 500, 500 * steps)
-        self.rounds.on_tree(DraftTree.chain(length, tuple(chain), timings=timings))
+        self.rounds.on_tree("", DraftTree.chain(length, tuple(chain), timings=timings))
 
     @rule()
     def the_target_answers(self):

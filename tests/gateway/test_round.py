@@ -46,7 +46,9 @@ class Session:
     def draft(self):
         """Play a round with a draft that is there before it is wanted."""
         self.commit()
-        self.rounds.on_tree(DraftTree.chain(self.rounds.committed_len, (self.rounds.tokens[-1], 0)))
+        self.rounds.on_tree(
+            "", DraftTree.chain(self.rounds.committed_len, (self.rounds.tokens[-1], 0))
+        )
         self.tree = self.rounds.poll(self.now, 100)
         assert self.tree.num_drafts == 1
 
@@ -65,7 +67,7 @@ def rounds_between_waits(session, count):
 
 def test_a_drafter_that_misses_is_waited_for_ever_more_rarely():
     session = Session()
-    session.rounds.on_drafter_open("slow")
+    session.rounds.on_drafter_open("", "slow")
 
     assert rounds_between_waits(session, 9) == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     assert session.rounds.statistics.trouble == "no draft within 1000 ms"
@@ -74,7 +76,7 @@ def test_a_drafter_that_misses_is_waited_for_ever_more_rarely():
 def test_a_drafter_that_kept_its_word_is_waited_for_at_once():
     """And if it misses again, all begins anew."""
     session = Session()
-    session.rounds.on_drafter_open("drafter")
+    session.rounds.on_drafter_open("", "drafter")
     rounds_between_waits(session, 4)
 
     session.draft()
@@ -86,10 +88,10 @@ def test_nobody_is_waited_for_before_a_drafter_opens_or_after_it_is_lost():
     session = Session()
     assert not session.waits()
 
-    session.rounds.on_drafter_open("drafter")
+    session.rounds.on_drafter_open("", "drafter")
     assert session.waits()
 
-    session.rounds.on_drafter_lost("gone")
+    session.rounds.on_drafter_lost("", "gone")
     assert [session.waits() for _ in range(5)] == [False] * 5
 
 
@@ -97,11 +99,11 @@ def test_nobody_is_waited_for_before_a_drafter_opens_or_after_it_is_lost():
 def test_without_a_plan_for_drafts_nothing_is_sent_and_none_is_missed(plan):
     """The target goes on by itself, whatever a drafter sends that nobody asked."""
     session = Session(plan)
-    session.rounds.on_drafter_open("unasked")
+    session.rounds.on_drafter_open("", "unasked")
     for _ in range(3):
         session.commit()
         session.tree = DraftTree.plain(session.rounds.committed_len, session.rounds.tokens[-1])
-        session.rounds.on_tree(DraftTree.chain(4, (session.rounds.tokens[-1], 0)))
+        session.rounds.on_tree("", DraftTree.chain(4, (session.rounds.tokens[-1], 0)))
 
         assert session.rounds.decide() is None
         assert session.rounds.runs_on
@@ -113,14 +115,14 @@ def test_pauses_before_another_try_double_until_a_draft_is_used():
     session = Session()
     pauses = []
     for _ in range(9):
-        session.rounds.on_drafter_open("drafter")
-        pauses.append(session.rounds.on_drafter_lost("gone"))
+        session.rounds.on_drafter_open("", "drafter")
+        pauses.append(session.rounds.on_drafter_lost("", "gone"))
 
     assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
-    session.rounds.on_drafter_open("drafter")
+    session.rounds.on_drafter_open("", "drafter")
     session.draft()
-    assert session.rounds.on_drafter_lost("gone") == 0.05
+    assert session.rounds.on_drafter_lost("", "gone") == 0.05
 
 
 def test_a_draft_that_comes_too_late_does_not_replace_the_next_one():
@@ -128,8 +130,8 @@ def test_a_draft_that_comes_too_late_does_not_replace_the_next_one():
     session = Session()
     late = DraftTree.chain(3, (3, 4))
     early = DraftTree.chain(4, (4, 0))
-    session.rounds.on_tree(early)
-    session.rounds.on_tree(late)
+    session.rounds.on_tree("", early)
+    session.rounds.on_tree("", late)
     session.commit()
 
     assert session.rounds.poll(0.0, 100) == early
@@ -140,7 +142,7 @@ def test_a_draft_that_cannot_be_honest_is_named_in_the_trouble(tokens):
     """The root is token 4, and there are 5 tokens."""
     session = Session()
     session.commit()
-    session.rounds.on_tree(DraftTree.chain(4, tokens))
+    session.rounds.on_tree("", DraftTree.chain(4, tokens))
 
     session.rounds.poll(0.0, 100)
 

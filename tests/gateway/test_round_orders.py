@@ -56,9 +56,9 @@ class RoundsMachine(RuleBasedStateMachine):
     def a_drafter_opens_or_is_lost(self, opens):
         self.open = opens
         if opens:
-            self.rounds.on_drafter_open("drafter")
+            self.rounds.on_drafter_open("", "drafter")
         else:
-            assert self.rounds.on_drafter_lost("gone") > 0
+            assert self.rounds.on_drafter_lost("", "gone") > 0
             assert self.rounds.statistics.trouble == "gone"
             self.ready = None
 
@@ -70,7 +70,7 @@ class RoundsMachine(RuleBasedStateMachine):
     def a_draft_comes(self, kind, guess, number):
         """A stale one changes nothing, not even whether a good one that came before is used."""
         tree = self.draft(kind, guess, number)
-        self.rounds.on_tree(tree)
+        self.rounds.on_tree("", tree)
         if kind != "stale":
             self.ready = tree if kind in ("any", "right") else None
 

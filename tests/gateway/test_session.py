@@ -268,7 +268,7 @@ async def test_the_drafter_is_told_when_the_plan_changes():
         async with aclosing(chunks):
             await anext(chunks)
             await eventually(lambda: drafter.num_sessions == 1)
-            drafts = one._drafts
+            drafts = one._drafts[""]
             for steps in (2, 3, 0, 7):
                 drafts.ask(Plan(steps))
             await eventually(lambda: [plan.steps for plan in drafter.plans][-1:] == [7])

@@ -118,8 +118,8 @@ class NotingRounds(Rounds):
         super().__init__(*args, **kwargs)
         self.lengths = []
 
-    def on_tree(self, tree):
-        super().on_tree(tree)
+    def on_tree(self, name, tree):
+        super().on_tree(name, tree)
         self.lengths.append(tree.committed_len)
 
 
@@ -176,7 +176,7 @@ async def following(*scripts):
         for service in services:
             address = await stack.enter_async_context(service.serving())
             channels.append(await stack.enter_async_context(serving.open_channel(address)))
-        stream = DraftStream(DraftReplicas(channels), "s", GENERATION, rounds, follower.hear)
+        stream = DraftStream(DraftReplicas(channels), "s", "", GENERATION, rounds, follower.hear)
         follower.running = stream.following
         yield follower
         stream.cancel()
@@ -291,7 +291,9 @@ async def test_a_stream_whose_call_fails_as_it_is_cancelled_is_not_opened_again(
             return "RESOURCE_EXHAUSTED: all sessions are in use", False
 
     rounds = noting_rounds()
-    stream = Failing(DraftReplicas([grpc.aio.insecure_channel("x")]), "s", GENERATION, rounds, int)
+    stream = Failing(
+        DraftReplicas([grpc.aio.insecure_channel("x")]), "s", "", GENERATION, rounds, int
+    )
     await asyncio.sleep(0)
     stream.cancel()
     await asyncio.wait([stream.following], timeout=5)
