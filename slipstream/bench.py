@@ -1,19 +1,93 @@
-"""`slipstream bench`: measure a local stack."""
+"""`slipstream bench`: measure a running gateway or a local stack."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
 
+from slipstream.client import Client
+from slipstream.connection import (
+    GatewayOption,
+    LoadOption,
+    ModelOption,
+    Served,
+    messages,
+    served,
+)
+from slipstream.generate import Prompt, read_prompts
 from slipstream.model_cache import DEFAULT_MODEL
+from slipstream.stack import WEIGHTS
 
-app = typer.Typer(no_args_is_help=True, help="Measure; JSON out.")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+app = typer.Typer(no_args_is_help=True, help="Measure; JSON, Markdown and pictures out.")
 console = Console(highlight=False)
 
-ModelOption = Annotated[str, typer.Option(help="name of a fetched model, or its directory")]
 Weights = Annotated[str, typer.Option(help="the target's weights: auto, bf16, int8 or int4")]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(help='JSONL with {"task", "prompt" or "messages"} lines; none: six tasks'),
+]
+MaxNewTokens = Annotated[int, typer.Option(min=2, max=4096, help="longest answer, in tokens")]
+Out = Annotated[
+    Path | None, typer.Option("--json", help="report to write, with .md and .png beside it")
+]
+Drafter = Annotated[str, typer.Option(help="drafter id; empty: the draft service's default")]
+Repeats = Annotated[int, typer.Option(min=1, max=100, help="times each is measured")]
+Forced = Annotated[
+    float | None,
+    typer.Option(min=1, help="simulate: accept so many tokens a round, whatever was drafted"),
+]
+
+
+class Presentation(Protocol):
+    """How a benchmark's report is shown to people."""
+
+    def markdown(self, report: dict[str, Any]) -> str: ...
+    def picture(self, report: dict[str, Any]) -> Figure: ...
+
+
+@app.command()
+def compare(
+    prompts: Prompts = None,
+    max_new_tokens: MaxNewTokens = 64,
+    fixed: Annotated[
+        list[str] | None, typer.Option(help="a fixed arm, as STEPSxTOP_KxDRAFT_TOKENS; repeat it")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="without --fixed: depth of its tree")] = 5,
+    top_k: Annotated[int, typer.Option(min=1, help="children of a node; 1 is a chain")] = 1,
+    draft_tokens: Annotated[
+        int | None, typer.Option(min=2, help="nodes verified a round, root too")
+    ] = None,
+    repeats: Repeats = 1,
+    drafter: Drafter = "",
+    forced_accept_length: Forced = None,
+    out: Out = None,
+    gateway: GatewayOption = None,
+    model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
+    weights: Weights = "auto",
+) -> None:
+    """Plain decoding, fixed trees and auto, task by task, one request at a time."""
+    # Not every command needs what it imports.
+    from benchmarks import compare as benchmark
+    from benchmarks import compare_report
+    from benchmarks.arms import Wish, fixed_arms, parse_plan, plan_of
+
+    plans = [parse_plan(text) for text in fixed or ()] or [plan_of(steps, top_k, draft_tokens)]
+    wish = Wish(max_new_tokens, drafter, forced_accept_length)
+    asked = _read(prompts)
+    with _serving(gateway, model, load, weights, wish.simulates) as where:
+        with Client(where.gateway) as client:
+            found = benchmark.compare(client, asked, fixed_arms(plans), wish, repeats)
+        report = _on_machine(found, where)
+    _publish(report, compare_report, out)
 
 
 @app.command()
@@ -27,3 +101,35 @@ def load(
     from benchmarks import load as load_benchmark
 
     load_benchmark.run(model, weights, repeats, console.print_json)
+
+
+def _read(path: Path | None) -> Sequence[Prompt]:
+    from benchmarks.arms import SIX_TASKS
+
+    return read_prompts(None, path or SIX_TASKS)
+
+
+def _serving(
+    gateway: str | None, model: str, load: list[str] | None, weights: str, simulates: bool
+) -> AbstractContextManager[Served]:
+    if weights not in WEIGHTS:
+        raise typer.BadParameter(f"must be one of {', '.join(WEIGHTS)}, got {weights!r}")
+    flags = ["--allow-forced-acceptance"] if simulates else []
+    return served(gateway, model, load, ["--weights", weights, *flags])
+
+
+def _on_machine(report: dict[str, Any], where: Served) -> dict[str, Any]:
+    from benchmarks.machine import describe
+
+    return report | {"machine": describe(where.target)}
+
+
+def _publish(report: dict[str, Any], presentation: Presentation, out: Path | None) -> None:
+    """Show the tables, and write them with JSON and picture if a file is named."""
+    from benchmarks.reports import write
+
+    page = presentation.markdown(report)
+    console.print(page, markup=False, soft_wrap=True)
+    if out is not None:
+        paths = write(report, page, presentation.picture(report), out)
+        messages.print("written: " + ", ".join(path.name for path in paths))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from slipstream.generate import Options, Prompt, read_prompts
@@ -63,3 +65,27 @@ def test_a_prompt_with_stray_bytes_is_refused():
     """As the command line passes them on: a lone surrogate."""
     with pytest.raises(ValueError, match="the prompt is not valid Unicode at character 2"):
         read_prompts("hi\udcff", None)
+
+
+def test_a_line_may_have_a_conversation(tmp_path):
+    """It is continued through the chat template, which --raw would leave out."""
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({"messages": [*said, said[0]], "task": "t"}))
+    (prompt,) = read_prompts(None, path)
+
+    asked = Options({}, {}, {}, "auto").request(prompt).to_proto()
+
+    assert [message.content for message in asked.chat.messages] == ["hi", "hello", "hi"]
+    with pytest.raises(ValueError, match="--raw"):
+        Options({}, {}, {}, "auto", raw=True).request(prompt)
+
+
+@pytest.mark.parametrize("message", ["hi", {"role": "user"}, {"content": "x"}, {"role": 1}])
+def test_a_message_needs_a_role_and_a_content(tmp_path, message):
+    """What is wrong is told with its line."""
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({"messages": [message]}))
+
+    with pytest.raises(ValueError, match=':1: a message needs a "role" and a "content"'):
+        read_prompts(None, path)

@@ -1,0 +1,49 @@
+"""A report in its three forms: JSON for programs, a Markdown table and a picture for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.machine import in_a_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIMULATED = (
+    "**Simulated**: accept lengths were forced (`forced_accept_length`); texts are no answers."
+)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure, in inches."""
+    # Not every command needs it, and it takes a second.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def page(report: dict[str, Any], title: str, parts: Sequence[str]) -> str:
+    """Return a Markdown page: what was measured and on what, then its parts."""
+    head = [f"## {title}", f"{report['what']}.", f"Machine: {in_a_line(report['machine'])}."]
+    if report.get("simulated"):
+        head.append(SIMULATED)
+    return "\n\n".join([*head, *parts]) + "\n"
+
+
+def write(report: dict[str, Any], markdown: str, figure: Figure, path: Path) -> list[Path]:
+    """Write PATH, and beside it the same name with .md and .png. Returns all three."""
+    paths = [path, path.with_suffix(".md"), path.with_suffix(".png")]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    paths[0].write_text(json.dumps(report, indent=2) + "\n")
+    paths[1].write_text(markdown)
+    figure.savefig(paths[2], dpi=120)
+    return paths

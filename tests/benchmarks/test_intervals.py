@@ -1,0 +1,43 @@
+"""An interval holds its value, narrows with more prompts, and is the same every time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.intervals import median_of, ratio_of_sums
+
+VALUES = st.lists(st.floats(0.1, 10), min_size=1, max_size=12)
+
+
+@given(VALUES)
+def test_a_median_lies_in_its_interval_which_lies_in_the_values(values):
+    found = median_of(values)
+    assert min(values) <= found.low <= found.value <= found.high <= max(values)
+
+
+def test_equal_values_leave_no_doubt():
+    found = median_of([1.5] * 5)
+    assert (found.value, found.ci95) == (1.5, [1.5, 1.5])
+
+
+def test_more_prompts_narrow_the_interval():
+    few, many = median_of([1, 2, 3, 4, 5]), median_of([1, 2, 3, 4, 5] * 20)
+    assert many.high - many.low < few.high - few.low
+
+
+def test_a_ratio_of_sums_draws_both_sides_together():
+    """Every prompt has the same ratio, so no draw has another, however unlike the prompts are."""
+    found = ratio_of_sums([2, 40, 600], [1, 20, 300])
+    assert (found.value, found.low, found.high) == (2, 2, 2)
+
+
+@given(VALUES)
+def test_the_same_values_give_the_same_interval(values):
+    assert median_of(values) == median_of(values)
+
+
+def test_no_values_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        median_of([])

@@ -1,0 +1,45 @@
+"""`slipstream bench`: every command leaves a report of all that it says it measures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.end_to_end.bench import report_of, run_bench, write_prompts
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    return write_prompts(tmp_path / "prompts.jsonl")
+
+
+def test_compare_reports_all_arms_by_task(tiny_stack, prompts, tmp_path):
+    """The keys that scripts rely on; arms as asked for; who drafted."""
+    found = report_of(
+        tmp_path / "compare.json",
+        *("compare", "--gateway", tiny_stack.addresses.gateway, "--prompts", prompts),
+        *("--max-new-tokens", "24", "--fixed", "1x1x2", "--fixed", "3x2x6", "--drafter", "eagle"),
+    )
+    assert [entry["task"] for entry in found["tasks"]] == ["copy", "talk"]
+    for entry in [*found["tasks"], found["overall"]]:
+        low, high = entry["auto_over_plain_ci95"]
+        assert 0 < low <= entry["auto_over_plain"] <= high
+        assert min(entry["plain_tps"], entry["fixed_tps"], entry["auto_tps"]) > 0
+        assert entry["best_fixed"] in ("1x1x2", "3x2x6")
+        assert entry["accept_length"] >= 1
+    arms = found["overall"]["arms"]
+    assert [arm["arm"] for arm in arms] == ["plain", "1x1x2", "3x2x6", "auto"]
+    assert arms[0]["drafted"] == 0
+    assert arms[1]["drafters"] == ["eagle"]
+    assert not found["simulated"]
+
+
+def test_a_prompt_that_is_too_long_ends_the_benchmark_with_the_limit(tiny_stack, tmp_path):
+    """One line, no traceback."""
+    path = tmp_path / "long.jsonl"
+    path.write_text(json.dumps({"task": "t", "prompt": "x" * 10_000}))
+    done = run_bench("compare", "--gateway", tiny_stack.addresses.gateway, "--prompts", path)
+    assert done.returncode != 0
+    assert "INVALID_ARGUMENT" in done.stderr
+    assert "Traceback" not in done.stderr
