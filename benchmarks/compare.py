@@ -2,7 +2,8 @@
 
 `slipstream bench compare --prompts FILE --json OUT` writes JSON, a Markdown table and a picture.
 Rates are medians over prompts of tokens a second after the first token; ratios are medians over
-prompts of the ratio to the same prompt's other answer. All arms must give the same tokens.
+prompts of the ratio to the same prompt's other answer; `_mean` is their geometric mean, in which a
+few prompts that gain much count. All arms must give the same tokens.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.acceptance import accept_length, shares_by_position
 from benchmarks.arms import AUTO, PLAIN, Arm, Wish
-from benchmarks.interleaved import Measurements, Taken, measure
-from benchmarks.intervals import Estimate, median_of
+from benchmarks.interleaved import Measurements, measure
+from benchmarks.intervals import Estimate, mean_of, median_of
 from benchmarks.round_parts import mean_parts_ms
 from slipstream.client import Client
 from slipstream.generate import Prompt
@@ -67,6 +69,7 @@ class Group:
             "prompts": len(self.numbers),
             **{f"{name}_tps": round(self.rate(arm).value, 2) for name, arm in rates.items()},
             **self.ratio(AUTO, PLAIN).as_json("auto_over_plain"),
+            **mean_of(self._ratios(AUTO, PLAIN)).as_json("auto_over_plain_mean"),
             "best_fixed": best.name,
             **self.ratio(AUTO, best).as_json("auto_over_best_fixed"),
             **self.ratio(best, PLAIN).as_json("best_fixed_over_plain"),
@@ -89,18 +92,15 @@ class Group:
 
     def ratio(self, arm: Arm, other: Arm) -> Estimate:
         """Return how much faster an arm answered the same prompts than another."""
+        return median_of(self._ratios(arm, other))
+
+    def _ratios(self, arm: Arm, other: Arm) -> list[float]:
         rate = self.found.rate
-        return median_of([rate(number, arm) / rate(number, other) for number in self.numbers])
+        return [rate(number, arm) / rate(number, other) for number in self.numbers]
 
     def accept_length(self, arm: Arm) -> float:
-        """Return 1 + accepted drafts / rounds, over all answers."""
-        return round(1 + sum(self._shares(arm)), 4)
-
-    def _shares(self, arm: Arm) -> list[float]:
-        """Return the share of rounds in which the draft at each depth was accepted."""
-        taken = self.found.of_arm(arm, self.numbers)
-        rounds = sum(one.completion.finish.speculation.rounds for one in taken)
-        return [accepted / max(rounds, 1) for accepted in _accepted_by_position(taken)]
+        """Return the accept length over all answers of an arm."""
+        return accept_length(self.found.of_arm(arm, self.numbers))
 
     def _arm_json(self, arm: Arm) -> dict[str, Any]:
         taken = self.found.of_arm(arm, self.numbers)
@@ -109,8 +109,8 @@ class Group:
             "arm": arm.name,
             **self.rate(arm).as_json("tps"),
             **self.ratio(arm, PLAIN).as_json("over_plain"),
-            "accept_length": self.accept_length(arm),
-            "accepted_by_position": [round(share, 4) for share in self._shares(arm)],
+            "accept_length": accept_length(taken),
+            "accepted_by_position": [round(share, 4) for share in shares_by_position(taken)],
             "drafted": sum(one.drafted for one in stats),
             "rounds": sum(one.rounds for one in stats),
             "missed": sum(one.missed for one in stats),
@@ -118,9 +118,3 @@ class Group:
             "drafters": sorted({one.drafter_id for one in stats if one.drafter_id}),
             "drafter_trouble": sorted({one.drafter_trouble for one in stats} - {""}),
         }
-
-
-def _accepted_by_position(taken: Sequence[Taken]) -> list[int]:
-    counts = [one.completion.finish.speculation.accepted_by_position for one in taken]
-    deepest = max(map(len, counts), default=0)
-    return [sum(count[i] for count in counts if i < len(count)) for i in range(deepest)]

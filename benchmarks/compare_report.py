@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.reports import new_figure, page, table
+from benchmarks.reports import new_figure, page, table, with_interval
 from benchmarks.round_parts import PARTS
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"draft": "tab:orange", "hops": "tab:grey", "verify": "tab:blue", "other": "tab:pink"}
 _POSITIONS = 8
+_OTHERS = ("plain", "plain_mean", "best_fixed")
 Entry = dict[str, Any]
 
 
@@ -44,7 +45,7 @@ def _groups(report: Entry) -> list[Entry]:
 
 def _speed_table(groups: Sequence[Entry]) -> str:
     head = ["task", "prompts", "plain tok/s", "best fixed", "tok/s", "auto tok/s"]
-    head += ["auto / plain", "auto / best fixed", "accept length: auto", "fixed"]
+    head += ["auto / plain", "its mean", "auto / best fixed", "accept length: auto", "fixed"]
     return table(head, [_speed_row(group) for group in groups])
 
 
@@ -52,14 +53,9 @@ def _speed_row(group: Entry) -> list[Any]:
     return [
         *(group["task"], group["prompts"], f"{group['plain_tps']:.1f}", group["best_fixed"]),
         *(f"{group['fixed_tps']:.1f}", f"{group['auto_tps']:.1f}"),
-        *(_with_interval(group, name) for name in ("auto_over_plain", "auto_over_best_fixed")),
+        *(with_interval(group, f"auto_over_{other}") for other in _OTHERS),
         *(f"{group['accept_length']:.2f}", f"{group['fixed_accept_length']:.2f}"),
     ]
-
-
-def _with_interval(entry: Entry, name: str) -> str:
-    low, high = entry[f"{name}_ci95"]
-    return f"{entry[name]:.2f} ({low:.2f}–{high:.2f})"
 
 
 def _acceptance_table(groups: Sequence[Entry]) -> str:
@@ -80,7 +76,7 @@ def _round_table(overall: Entry) -> str:
     head = ["arm", "tok/s", "over plain", "rounds", "missed", *(f"{part} ms" for part in PARTS)]
     rows = [
         [
-            *(arm["arm"], f"{arm['tps']:.1f}", _with_interval(arm, "over_plain")),
+            *(arm["arm"], f"{arm['tps']:.1f}", with_interval(arm, "over_plain")),
             *(arm["rounds"], arm["missed"], *(f"{arm['round_ms'][part]:.2f}" for part in PARTS)),
         ]
         for arm in overall["arms"]

@@ -26,6 +26,7 @@ Order = Callable[[Sequence[Arm], int], Sequence[Arm]]
 
 # A rate needs a few rounds.
 _FEWEST_TOKENS = 4
+_WARM_UP_TOKENS = 12
 
 
 class TextsDifferError(RuntimeError):
@@ -131,8 +132,9 @@ def measure(
 
     Raises TextsDifferError, and RpcError if the gateway refuses or is gone.
     """
+    warm_up = replace(wish, max_new_tokens=min(_WARM_UP_TOKENS, wish.max_new_tokens))
     for arm in found.arms:
-        _answer(client, found.prompts[0], arm, wish)
+        _answer(client, found.prompts[0], arm, warm_up)
     reading = replace(wish, max_new_tokens=1)
     for prompt in found.prompts:
         _answer(client, prompt, PLAIN, reading)

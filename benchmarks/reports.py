@@ -31,6 +31,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
+def with_interval(entry: dict[str, Any], name: str) -> str:
+    """Return a value and its 95 % interval for a table."""
+    low, high = entry[f"{name}_ci95"]
+    return f"{entry[name]:.2f} ({low:.2f}–{high:.2f})"
+
+
 def page(report: dict[str, Any], title: str, parts: Sequence[str]) -> str:
     """Return a Markdown page: what was measured and on what, then its parts."""
     head = [f"## {title}", f"{report['what']}.", f"Machine: {in_a_line(report['machine'])}."]

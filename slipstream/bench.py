@@ -91,6 +91,44 @@ def compare(
 
 
 @app.command()
+def sweep(
+    prompts: Prompts = None,
+    num_prompts: Annotated[int, typer.Option(min=1, help="how many, of all tasks in turn")] = 8,
+    max_new_tokens: MaxNewTokens = 48,
+    steps: Annotated[str, typer.Option(help="depths, with commas")] = "1,2,3,4,6",
+    top_k: Annotated[str, typer.Option(help="children of a node, with commas")] = "1,2,4",
+    draft_tokens: Annotated[
+        str, typer.Option(help="nodes verified a round, with commas")
+    ] = "2,3,4,6,12",
+    temperature: Annotated[str, typer.Option(help="temperatures, with commas")] = "0",
+    drafter: Drafter = "",
+    forced_accept_length: Forced = None,
+    out: Out = None,
+    gateway: GatewayOption = None,
+    model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
+    weights: Weights = "auto",
+) -> None:
+    """A whole grid of settings at run time, and what auto made of it."""
+    from benchmarks import sweep as benchmark
+    from benchmarks import sweep_report
+    from benchmarks.arms import Wish
+    from benchmarks.grid import Grid, parse_numbers, parse_temperatures
+
+    texts = {"steps": steps, "top_k": top_k, "draft_tokens": draft_tokens}
+    grid = Grid(*(parse_numbers(text, name) for name, text in texts.items()))
+    temperatures = parse_temperatures(temperature)
+    wish = Wish(max_new_tokens, drafter, forced_accept_length)
+    asked = benchmark.pick(_read(prompts), num_prompts)
+    messages.print(f"{len(grid.trees)} settings, {len(asked)} prompts")
+    with _serving(gateway, model, load, weights, wish.simulates) as where:
+        with Client(where.gateway) as client:
+            found = benchmark.sweep(client, asked, grid, temperatures, wish)
+        report = _on_machine(found, where)
+    _publish(report, sweep_report, out)
+
+
+@app.command()
 def load(
     model: ModelOption = DEFAULT_MODEL,
     weights: Weights = "auto",

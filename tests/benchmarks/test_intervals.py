@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.intervals import median_of, ratio_of_sums
+from benchmarks.intervals import mean_of, median_of
 
 VALUES = st.lists(st.floats(0.1, 10), min_size=1, max_size=12)
 
@@ -19,7 +19,7 @@ def test_a_median_lies_in_its_interval_which_lies_in_the_values(values):
 
 def test_equal_values_leave_no_doubt():
     found = median_of([1.5] * 5)
-    assert (found.value, found.ci95) == (1.5, [1.5, 1.5])
+    assert found.as_json("x") == {"x": 1.5, "x_ci95": [1.5, 1.5]}
 
 
 def test_more_prompts_narrow_the_interval():
@@ -27,10 +27,15 @@ def test_more_prompts_narrow_the_interval():
     assert many.high - many.low < few.high - few.low
 
 
-def test_a_ratio_of_sums_draws_both_sides_together():
-    """Every prompt has the same ratio, so no draw has another, however unlike the prompts are."""
-    found = ratio_of_sums([2, 40, 600], [1, 20, 300])
-    assert (found.value, found.low, found.high) == (2, 2, 2)
+def test_the_mean_of_ratios_is_the_ratio_of_means():
+    over, under = [2, 40, 600], [1, 10, 300]
+    ratios = [a / b for a, b in zip(over, under, strict=True)]
+    assert mean_of(ratios).value == pytest.approx(mean_of(over).value / mean_of(under).value)
+
+
+def test_a_mean_counts_every_value_and_a_median_does_not():
+    assert median_of([1, 1, 1, 1, 16]).value == 1
+    assert mean_of([1, 1, 1, 1, 16]).value == pytest.approx(16**0.2)
 
 
 @given(VALUES)

@@ -43,3 +43,17 @@ def test_a_prompt_that_is_too_long_ends_the_benchmark_with_the_limit(tiny_stack,
     assert done.returncode != 0
     assert "INVALID_ARGUMENT" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_sweep_measures_its_grid_without_a_restart(tiny_stack, prompts, tmp_path):
+    """All trees once, all cells told, at two temperatures."""
+    found = report_of(
+        tmp_path / "sweep.json",
+        *("sweep", "--gateway", tiny_stack.addresses.gateway, "--prompts", prompts),
+        *("--steps", "1,3", "--top-k", "1,2", "--draft-tokens", "2,4", "--temperature", "0,0.8"),
+        *("--max-new-tokens", "16", "--drafter", "eagle"),
+    )
+    for field in found["temperatures"]:
+        assert len(field["cells"]) == 8
+        assert len({cell["arm"] for cell in field["cells"]}) == 4
+        assert field["regret"] == pytest.approx(1 - field["auto_over_best"], abs=1e-3)
