@@ -15,7 +15,15 @@ from rich.live import Live
 from protos import serving
 from slipstream import bench, drafter_admin, making
 from slipstream.chat import Chat, summary
-from slipstream.connection import GatewayOption, LoadOption, ModelOption, connected, messages
+from slipstream.connection import (
+    ForcedOption,
+    GatewayOption,
+    LoadOption,
+    ModelOption,
+    connected,
+    forcing,
+    messages,
+)
 from slipstream.demo import run_demo
 from slipstream.doctor import examine
 from slipstream.drafters import drafters
@@ -105,6 +113,7 @@ def generate_command(
     top_k: TopK = None,
     draft_tokens: DraftTokens = None,
     drafter: Drafter = "",
+    forced_accept_length: ForcedOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="do not use the chat template")] = False,
     gateway: GatewayOption = None,
     model: ModelOption = DEFAULT_MODEL,
@@ -123,18 +132,19 @@ def generate_command(
             "top_k": top_k,
             "draft_tokens": draft_tokens,
             "drafter_id": drafter,
+            "forced_accept_length": forced_accept_length,
         },
         mode=mode,
         raw=raw,
     )
     # What the client can refuse is refused before anything is started.
     options.request(prompts[0]).to_proto()
-    with connected(gateway, model, load) as client:
+    with connected(gateway, model, load, forcing(forced_accept_length)) as client:
         for index, (asked, answer) in enumerate(generate(client, prompts, options)):
             if json_lines:
                 print(as_json(index, asked, answer), flush=True)
                 if reason := trouble(answer):
-                    messages.print(f"[yellow]no drafts: {reason}[/]")
+                    messages.print(f"[yellow]{reason}[/]")
             else:
                 print(answer.text, flush=True)
                 messages.print(f"[dim]{summary(answer)}[/]")

@@ -12,10 +12,12 @@ from rich.console import Console
 
 from slipstream.client import Client
 from slipstream.connection import (
+    ForcedOption,
     GatewayOption,
     LoadOption,
     ModelOption,
     Served,
+    forcing,
     messages,
     served,
 )
@@ -40,10 +42,6 @@ Out = Annotated[
 ]
 Drafter = Annotated[str, typer.Option(help="drafter id; empty: the draft service's default")]
 Repeats = Annotated[int, typer.Option(min=1, max=100, help="times each is measured")]
-Forced = Annotated[
-    float | None,
-    typer.Option(min=1, help="simulate: accept so many tokens a round, whatever was drafted"),
-]
 
 
 class Presentation(Protocol):
@@ -67,7 +65,7 @@ def compare(
     ] = None,
     repeats: Repeats = 1,
     drafter: Drafter = "",
-    forced_accept_length: Forced = None,
+    forced_accept_length: ForcedOption = None,
     out: Out = None,
     gateway: GatewayOption = None,
     model: ModelOption = DEFAULT_MODEL,
@@ -83,7 +81,7 @@ def compare(
     plans = [parse_plan(text) for text in fixed or ()] or [plan_of(steps, top_k, draft_tokens)]
     wish = Wish(max_new_tokens, drafter, forced_accept_length)
     asked = _read(prompts)
-    with _serving(gateway, model, load, weights, wish.simulates) as where:
+    with _serving(gateway, model, load, weights, forced_accept_length) as where:
         with Client(where.gateway) as client:
             found = benchmark.compare(client, asked, fixed_arms(plans), wish, repeats)
         report = _on_machine(found, where)
@@ -102,7 +100,7 @@ def sweep(
     ] = "2,3,4,6,12",
     temperature: Annotated[str, typer.Option(help="temperatures, with commas")] = "0",
     drafter: Drafter = "",
-    forced_accept_length: Forced = None,
+    forced_accept_length: ForcedOption = None,
     out: Out = None,
     gateway: GatewayOption = None,
     model: ModelOption = DEFAULT_MODEL,
@@ -121,7 +119,7 @@ def sweep(
     wish = Wish(max_new_tokens, drafter, forced_accept_length)
     asked = benchmark.pick(_read(prompts), num_prompts)
     messages.print(f"{len(grid.trees)} settings, {len(asked)} prompts")
-    with _serving(gateway, model, load, weights, wish.simulates) as where:
+    with _serving(gateway, model, load, weights, forced_accept_length) as where:
         with Client(where.gateway) as client:
             found = benchmark.sweep(client, asked, grid, temperatures, wish)
         report = _on_machine(found, where)
@@ -148,12 +146,11 @@ def _read(path: Path | None) -> Sequence[Prompt]:
 
 
 def _serving(
-    gateway: str | None, model: str, load: list[str] | None, weights: str, simulates: bool
+    gateway: str | None, model: str, load: list[str] | None, weights: str, forced: float | None
 ) -> AbstractContextManager[Served]:
     if weights not in WEIGHTS:
         raise typer.BadParameter(f"must be one of {', '.join(WEIGHTS)}, got {weights!r}")
-    flags = ["--allow-forced-acceptance"] if simulates else []
-    return served(gateway, model, load, ["--weights", weights, *flags])
+    return served(gateway, model, load, ["--weights", weights, *forcing(forced)])
 
 
 def _on_machine(report: dict[str, Any], where: Served) -> dict[str, Any]:

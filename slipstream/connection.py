@@ -26,6 +26,15 @@ LoadOption = Annotated[
 GatewayOption = Annotated[
     str | None, typer.Option(help="address of a running gateway; none: a temporary local stack")
 ]
+ForcedOption = Annotated[
+    float | None,
+    typer.Option(min=1, help="simulate: accept drafts, right or wrong, to this accept length"),
+]
+
+
+def forcing(accept_length: float | None) -> list[str]:
+    """Return the flags that a target of our own needs for forced acceptance."""
+    return [] if accept_length is None else ["--allow-forced-acceptance"]
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,9 @@ def as_json(index: int, prompt: Prompt, completion: Completion) -> str:
 
 
 def trouble(completion: Completion) -> str:
-    """Return why a request that wanted drafts never got one; empty if it did."""
+    """Return what a reader of an answer must know of its drafts; empty if all is well."""
     stats = completion.statistics()
-    return "" if stats["drafted"] else str(stats["drafter_trouble"])
+    if stats["simulated"]:
+        return "simulated acceptance: this is not the model's text"
+    missing = stats["drafter_trouble"] and not stats["drafted"]
+    return f"no drafts: {stats['drafter_trouble']}" if missing else ""

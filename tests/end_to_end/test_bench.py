@@ -57,3 +57,32 @@ def test_a_sweep_measures_its_grid_without_a_restart(tiny_stack, prompts, tmp_pa
         assert len(field["cells"]) == 8
         assert len({cell["arm"] for cell in field["cells"]}) == 4
         assert field["regret"] == pytest.approx(1 - field["auto_over_best"], abs=1e-3)
+
+
+FORCED = ("--forced-accept-length", "2.5")
+
+
+def test_a_target_forces_nothing_unless_it_was_started_for_it(tiny_stack, prompts):
+    """The message names the flag."""
+    gateway = ("--gateway", tiny_stack.addresses.gateway)
+    done = run_bench("compare", *gateway, "--prompts", prompts, *FORCED)
+    assert done.returncode != 0
+    assert "--allow-forced-acceptance" in done.stderr
+
+
+def test_forced_acceptance_gives_the_accept_length_of_a_drafter_that_is_never_right(
+    tiny_target, tiny_stack, prompts, tmp_path
+):
+    """On a stack of its own. Rounds without a draft, as busy machines have them, accept none."""
+    drafter = tiny_stack.config.drafters[1]
+    found = report_of(
+        tmp_path / "forced.json",
+        *("compare", "--model", tiny_target, "--load", drafter, "--prompts", prompts),
+        *("--max-new-tokens", "64", "--fixed", "4x1x5", *FORCED),
+    )
+    plain, fixed, _ = found["overall"]["arms"]
+    assert found["simulated"]
+    assert "Simulated" in (tmp_path / "forced.md").read_text()
+    drafted = 1 - fixed["missed"] / fixed["rounds"]
+    assert plain["accept_length"] == 1
+    assert fixed["accept_length"] == pytest.approx(1 + 1.5 * drafted, abs=0.15)
