@@ -81,6 +81,14 @@ def plan_of(steps: int, top_k: int, draft_tokens: int | None) -> Plan:
     return Plan(steps, top_k, draft_tokens or (steps + 1 if top_k == 1 else MAX_TREE_NODES))
 
 
+def arm_of(mode: str, plan: Plan) -> Arm:
+    """Return the arm of a mode, a fixed one of this plan. Raises ValueError for an unknown one."""
+    arms = {"off": PLAIN, "fixed": Arm.fixed(plan), "auto": AUTO}
+    if mode not in arms:
+        raise ValueError(f"mode must be one of {', '.join(arms)}, got {mode!r}")
+    return arms[mode]
+
+
 def fixed_arms(plans: Sequence[Plan]) -> list[Arm]:
     """Return an arm for every plan, in order, each once."""
     return [Arm.fixed(plan) for plan in dict.fromkeys(plans)]

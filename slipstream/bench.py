@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -41,6 +42,9 @@ Out = Annotated[
     Path | None, typer.Option("--json", help="report to write, with .md and .png beside it")
 ]
 Drafter = Annotated[str, typer.Option(help="drafter id; empty: the draft service's default")]
+Steps = Annotated[int, typer.Option(min=1, help="of a fixed arm: depth of its tree")]
+TopK = Annotated[int, typer.Option(min=1, help="children of a node; 1 is a chain")]
+DraftTokens = Annotated[int | None, typer.Option(min=2, help="nodes verified a round, root too")]
 Repeats = Annotated[int, typer.Option(min=1, max=100, help="times each is measured")]
 
 
@@ -58,11 +62,9 @@ def compare(
     fixed: Annotated[
         list[str] | None, typer.Option(help="a fixed arm, as STEPSxTOP_KxDRAFT_TOKENS; repeat it")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="without --fixed: depth of its tree")] = 5,
-    top_k: Annotated[int, typer.Option(min=1, help="children of a node; 1 is a chain")] = 1,
-    draft_tokens: Annotated[
-        int | None, typer.Option(min=2, help="nodes verified a round, root too")
-    ] = None,
+    steps: Steps = 5,
+    top_k: TopK = 1,
+    draft_tokens: DraftTokens = None,
     repeats: Repeats = 1,
     drafter: Drafter = "",
     forced_accept_length: ForcedOption = None,
@@ -124,6 +126,38 @@ def sweep(
             found = benchmark.sweep(client, asked, grid, temperatures, wish)
         report = _on_machine(found, where)
     _publish(report, sweep_report, out)
+
+
+@app.command()
+def trace(
+    prompt: Annotated[str, typer.Option("-p", "--prompt", help="the prompt")],
+    max_new_tokens: MaxNewTokens = 64,
+    mode: Annotated[str, typer.Option(help="auto, off (plain decoding) or fixed")] = "fixed",
+    steps: Steps = 5,
+    top_k: TopK = 1,
+    draft_tokens: DraftTokens = None,
+    drafter: Drafter = "",
+    forced_accept_length: ForcedOption = None,
+    out: Annotated[Path, typer.Option("--json", help="trace to write")] = Path("trace.json"),
+    gateway: GatewayOption = None,
+    model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
+    weights: Weights = "auto",
+) -> None:
+    """One request's rounds as a trace of all services, for ui.perfetto.dev."""
+    from benchmarks import trace as benchmark
+    from benchmarks.arms import Wish, arm_of, plan_of
+
+    arm = arm_of(mode, plan_of(steps, top_k, draft_tokens))
+    wish = Wish(max_new_tokens, drafter, forced_accept_length)
+    request = arm.options(wish).request(Prompt(prompt, ""))
+    with _serving(gateway, model, load, weights, forced_accept_length) as where:
+        with Client(where.gateway) as client:
+            client.complete(request)  # warm up
+            chunks = list(client.stream(request))
+        about = _on_machine({"arm": arm.name}, where)
+    out.write_text(json.dumps(benchmark.trace(chunks, about)))
+    messages.print(f"written: {out.name}; open it at https://ui.perfetto.dev")
 
 
 @app.command()

@@ -59,6 +59,20 @@ def test_a_sweep_measures_its_grid_without_a_restart(tiny_stack, prompts, tmp_pa
         assert field["regret"] == pytest.approx(1 - field["auto_over_best"], abs=1e-3)
 
 
+def test_a_trace_has_spans_of_all_services(tiny_stack, tmp_path):
+    """As the trace viewers read it."""
+    out = tmp_path / "trace.json"
+    gateway = ("--gateway", tiny_stack.addresses.gateway, "--drafter", "eagle")
+    done = run_bench(
+        "trace", "-p", "a b a b a b", *gateway, "--max-new-tokens", "12", "--json", out
+    )
+    assert done.returncode == 0, done.stderr
+    events = json.loads(out.read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    spans = {(names[event["pid"]], event["name"]) for event in events if event["ph"] == "X"}
+    assert {("gateway", "round"), ("target", "forward"), ("draft service", "grow")} <= spans
+
+
 FORCED = ("--forced-accept-length", "2.5")
 
 
