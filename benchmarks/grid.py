@@ -54,10 +54,10 @@ def parse_numbers(text: str, name: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def parse_temperatures(text: str) -> list[float]:
-    """Return the temperatures of a list as 0,0.7. Raises ValueError naming what is wrong."""
+def parse_fractions(text: str, name: str) -> list[float]:
+    """Return the numbers of a list as 0,0.7. Raises ValueError naming what is wrong."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        message = f"temperature must be numbers with commas between them, got {text!r}"
+        message = f"{name} must be numbers with commas between them, got {text!r}"
         raise ValueError(message) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.machine import in_a_line
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 SIMULATED = (
     "**Simulated**: accept lengths were forced (`forced_accept_length`); texts are no answers."
 )
+
+
+class Presentation(Protocol):
+    """How a benchmark's report is shown to people."""
+
+    def markdown(self, report: dict[str, Any]) -> str: ...
+    def picture(self, report: dict[str, Any]) -> Figure: ...
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -45,11 +52,11 @@ def page(report: dict[str, Any], title: str, parts: Sequence[str]) -> str:
     return "\n\n".join([*head, *parts]) + "\n"
 
 
-def write(report: dict[str, Any], markdown: str, figure: Figure, path: Path) -> list[Path]:
+def write(report: dict[str, Any], shown: Presentation, path: Path) -> list[Path]:
     """Write PATH, and beside it the same name with .md and .png. Returns all three."""
     paths = [path, path.with_suffix(".md"), path.with_suffix(".png")]
     path.parent.mkdir(parents=True, exist_ok=True)
     paths[0].write_text(json.dumps(report, indent=2) + "\n")
-    paths[1].write_text(markdown)
-    figure.savefig(paths[2], dpi=120)
+    paths[1].write_text(shown.markdown(report))
+    shown.picture(report).savefig(paths[2], dpi=120)
     return paths

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,7 +27,7 @@ from slipstream.model_cache import DEFAULT_MODEL
 from slipstream.stack import WEIGHTS
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from benchmarks.reports import Presentation
 
 app = typer.Typer(no_args_is_help=True, help="Measure; JSON, Markdown and pictures out.")
 console = Console(highlight=False)
@@ -46,13 +46,6 @@ Steps = Annotated[int, typer.Option(min=1, help="of a fixed arm: depth of its tr
 TopK = Annotated[int, typer.Option(min=1, help="children of a node; 1 is a chain")]
 DraftTokens = Annotated[int | None, typer.Option(min=2, help="nodes verified a round, root too")]
 Repeats = Annotated[int, typer.Option(min=1, max=100, help="times each is measured")]
-
-
-class Presentation(Protocol):
-    """How a benchmark's report is shown to people."""
-
-    def markdown(self, report: dict[str, Any]) -> str: ...
-    def picture(self, report: dict[str, Any]) -> Figure: ...
 
 
 @app.command()
@@ -113,11 +106,11 @@ def sweep(
     from benchmarks import sweep as benchmark
     from benchmarks import sweep_report
     from benchmarks.arms import Wish
-    from benchmarks.grid import Grid, parse_numbers, parse_temperatures
+    from benchmarks.grid import Grid, parse_fractions, parse_numbers
 
     texts = {"steps": steps, "top_k": top_k, "draft_tokens": draft_tokens}
     grid = Grid(*(parse_numbers(text, name) for name, text in texts.items()))
-    temperatures = parse_temperatures(temperature)
+    temperatures = parse_fractions(temperature, "temperature")
     wish = Wish(max_new_tokens, drafter, forced_accept_length)
     asked = benchmark.pick(_read(prompts), num_prompts)
     messages.print(f"{len(grid.trees)} settings, {len(asked)} prompts")
@@ -162,15 +155,42 @@ def trace(
 
 @app.command()
 def load(
+    prompts: Prompts = None,
+    max_new_tokens: MaxNewTokens = 64,
+    streams: Annotated[str, typer.Option(help="at once, with commas")] = "1,2,4,8,16,32,64",
+    rates: Annotated[str, typer.Option(help="requests a second, with commas")] = "0.5,1,2,4",
+    seconds: Annotated[float, typer.Option(min=0.1, help="that every point is watched")] = 5,
+    passes: Annotated[int, typer.Option(min=1, max=100, help="times the curves are run")] = 1,
+    repeats: Repeats = 3,
+    steps: Steps = 5,
+    top_k: TopK = 1,
+    draft_tokens: DraftTokens = None,
+    drafter: Drafter = "",
+    out: Out = None,
+    gateway: GatewayOption = None,
     model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
     weights: Weights = "auto",
-    repeats: Annotated[int, typer.Option(min=1, max=100, help="times each is measured")] = 3,
 ) -> None:
-    """Many requests at once against one at a time, on a local stack of its own."""
-    # Not every command needs what it imports.
-    from benchmarks import load as load_benchmark
+    """Many requests at once: ratios, and curves of throughput and latency."""
+    from benchmarks import load_report
+    from benchmarks import load_run as benchmark
+    from benchmarks.arms import AUTO, PLAIN, Arm, Wish, plan_of
+    from benchmarks.grid import parse_fractions, parse_numbers
+    from benchmarks.load_curve import Asker, Points
 
-    load_benchmark.run(model, weights, repeats, console.print_json)
+    asker = Asker(_read(prompts), Wish(max_new_tokens, drafter))
+    arms = [PLAIN, Arm.fixed(plan_of(steps, top_k, draft_tokens)), AUTO]
+    points = Points(
+        parse_numbers(streams, "streams"), parse_fractions(rates, "rates"), seconds, passes
+    )
+    with _serving(gateway, model, load, weights, None) as where:
+        found = benchmark.run(where.gateway, asker, arms, points, repeats)
+        report = _on_machine(found, where)
+    if out is None:
+        console.print_json(data=report)
+    else:
+        _publish(report, load_report, out)
 
 
 def _read(path: Path | None) -> Sequence[Prompt]:
@@ -193,12 +213,11 @@ def _on_machine(report: dict[str, Any], where: Served) -> dict[str, Any]:
     return report | {"machine": describe(where.target)}
 
 
-def _publish(report: dict[str, Any], presentation: Presentation, out: Path | None) -> None:
+def _publish(report: dict[str, Any], shown: Presentation, out: Path | None) -> None:
     """Show the tables, and write them with JSON and picture if a file is named."""
     from benchmarks.reports import write
 
-    page = presentation.markdown(report)
-    console.print(page, markup=False, soft_wrap=True)
+    console.print(shown.markdown(report), markup=False, soft_wrap=True)
     if out is not None:
-        paths = write(report, page, presentation.picture(report), out)
-        messages.print("written: " + ", ".join(path.name for path in paths))
+        names = ", ".join(path.name for path in write(report, shown, out))
+        messages.print(f"written: {names}")

@@ -94,7 +94,7 @@ def test_a_report_is_written_as_json_table_and_picture(tmp_path, simulated):
     """A simulation says so in each."""
     found = report(simulated=simulated)
     page = compare_report.markdown(found)
-    paths = write(found, page, compare_report.picture(found), tmp_path / "new" / "compare.json")
+    paths = write(found, compare_report, tmp_path / "new" / "compare.json")
     assert [path.name for path in paths] == ["compare.json", "compare.md", "compare.png"]
     assert json.loads(paths[0].read_text()) == found
     assert paths[2].read_bytes().startswith(b"\x89PNG")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.grid import Grid, parse_numbers, parse_temperatures, tree_of
+from benchmarks.grid import Grid, parse_fractions, parse_numbers, tree_of
 from draft_service.tree_growth import Candidate, TreeGrowth
 from protos.messages import Plan
 
@@ -59,8 +59,8 @@ def test_a_plan_without_drafts_is_the_root():
 
 def test_lists_are_read_and_what_is_none_is_named():
     assert parse_numbers("1, 2,4", "steps") == [1, 2, 4]
-    assert parse_temperatures("0,0.7") == [0, 0.7]
+    assert parse_fractions("0,0.7", "t") == [0, 0.7]
     with pytest.raises(ValueError, match="steps"):
         parse_numbers("1;2", "steps")
     with pytest.raises(ValueError, match="temperature"):
-        parse_temperatures("warm")
+        parse_fractions("warm", "temperature")

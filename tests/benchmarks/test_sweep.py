@@ -78,7 +78,7 @@ def test_prompts_are_picked_from_all_tasks_in_turn():
 def test_a_report_is_written_as_json_table_and_picture(tmp_path):
     found = report((0.0, 0.7))
     page = sweep_report.markdown(found)
-    paths = write(found, page, sweep_report.picture(found), tmp_path / "sweep.json")
+    paths = write(found, sweep_report, tmp_path / "sweep.json")
     assert json.loads(paths[0].read_text()) == found
     assert paths[2].read_bytes().startswith(b"\x89PNG")
     assert page.count("| 2x1x3 | ") == 4  # the best of two temperatures, in the list of each
