@@ -24,8 +24,8 @@ from slipstream.generate import Prompt
 
 Order = Callable[[Sequence[Arm], int], Sequence[Arm]]
 
-# A rate needs a few rounds.
-_FEWEST_TOKENS = 4
+# A rate needs more than a round.
+_FEWEST_TOKENS = 2
 _WARM_UP_TOKENS = 12
 
 

@@ -13,22 +13,29 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
+from rich.progress import track
 
 from benchmarks.arms import Arm, Wish
 from benchmarks.interleaved import rotated
 from benchmarks.load_window import Window, in_numbers
 from benchmarks.streams import Answer, take
 from slipstream.client import AsyncClient, Request
+from slipstream.connection import messages
 from slipstream.generate import Prompt
 
-# Until the first streams have their first tokens, no point is like itself.
-_RAMP_S = 1.5
+# How long all streams may take to their first tokens; until then a point is not like itself.
+_MOST_RAMP_S = 60.0
+_POLL_S = 0.02
 _REFUSED_PAUSE_S = 0.1
+
+
+# A number of streams, or a rate, and an arm.
+Place = tuple[float, Arm]
 
 
 @dataclass
@@ -63,6 +70,11 @@ class Load:
     answers: list[Answer] = field(default_factory=list)
     refused: int = 0
 
+    @property
+    def num_begun(self) -> int:
+        """How many answers have begun, or been refused."""
+        return sum(bool(taken.times) for taken in self.answers) + self.refused
+
     async def ask(self, request: Request) -> None:
         """Take one answer. One that is refused because too many run is counted."""
         taken = Answer(time.perf_counter())
@@ -84,10 +96,15 @@ class Load:
 async def closed_loop(
     client: AsyncClient, requests: Iterator[Request], streams: int, seconds: float
 ) -> Window:
-    """Keep so many streams busy, and look at them for a while. Raises RpcError."""
+    """Keep so many streams busy and, once all have begun, watch them for a while.
+
+    Raises RpcError.
+    """
     load = Load(client)
     asking = [asyncio.create_task(load.ask_on(requests)) for _ in range(streams)]
-    await _unless_one_fails(asking, _RAMP_S)
+    patient_until = time.perf_counter() + _MOST_RAMP_S
+    while load.num_begun < streams and time.perf_counter() < patient_until:
+        await _unless_one_fails(asking, _POLL_S)
     begin = time.perf_counter()
     await _unless_one_fails(asking, seconds)
     end = time.perf_counter()
@@ -150,29 +167,36 @@ async def measure_curves(
     client: AsyncClient, asker: Asker, arms: Sequence[Arm], points: Points
 ) -> dict[str, Any]:
     """Measure both loops. Raises RpcError."""
-    closed: dict[tuple[float, Arm], list[Window]] = {}
-    opened: dict[tuple[float, Arm], list[Window]] = {}
-    for _, streams, arm in _turns(arms, points.streams, points.passes):
+    closed: dict[Place, list[Window]] = {}
+    opened: dict[Place, list[Window]] = {}
+    for _, streams, arm in _turns(arms, points.streams, points.passes, "closed loop"):
         window = await closed_loop(client, asker.requests(arm), int(streams), points.seconds)
         closed.setdefault((streams, arm), []).append(window)
-    for turn, rate, arm in _turns(arms, points.rates, points.passes):
+    for turn, rate, arm in _turns(arms, points.rates, points.passes, "open loop"):
         window = await open_loop(client, asker.requests(arm), rate, points.seconds, turn)
         opened.setdefault((rate, arm), []).append(window)
     return {
-        "closed_loop": [_point("streams", at, of) for at, of in closed.items()],
-        "open_loop": [_point("requests_per_second", at, of) for at, of in opened.items()],
+        "closed_loop": _in_order("streams", arms, closed),
+        "open_loop": _in_order("requests_per_second", arms, opened),
     }
 
 
 def _turns(
-    arms: Sequence[Arm], values: Sequence[float], passes: int
-) -> Iterator[tuple[int, float, Arm]]:
+    arms: Sequence[Arm], values: Sequence[float], passes: int, name: str
+) -> Iterable[tuple[int, float, Arm]]:
     """Yield what to measure: at every value all arms in turn, in an order that changes."""
-    for turn, (_, value) in enumerate(itertools.product(range(passes), values)):
-        for arm in rotated(arms, turn):
-            yield turn, value, arm
+    turns = [
+        (turn, value, arm)
+        for turn, (_, value) in enumerate(itertools.product(range(passes), values))
+        for arm in rotated(arms, turn)
+    ]
+    return track(turns, name, console=messages, transient=True)
 
 
-def _point(name: str, at: tuple[float, Arm], windows: Sequence[Window]) -> dict[str, Any]:
-    value, arm = at
-    return {name: value, "arm": arm.name, **in_numbers(windows)}
+def _in_order(
+    name: str, arms: Sequence[Arm], windows: Mapping[Place, Sequence[Window]]
+) -> list[dict[str, Any]]:
+    places = sorted(windows, key=lambda place: (place[0], arms.index(place[1])))
+    return [
+        {name: place[0], "arm": place[1].name, **in_numbers(windows[place])} for place in places
+    ]

@@ -32,8 +32,13 @@ def picture(report: Entry) -> Figure:
     closed = report["closed_loop"]
     _draw(curve, closed, ("tps", ""), ("token_ms", "p50"))
     curve.set(xlabel="tokens/s of all streams", ylabel="ms a token in a stream, median")
+    for point in closed:
+        if point["token_ms"]:
+            place = (point["tps"], point["token_ms"]["p50"])
+            curve.annotate(str(point["streams"]), place, (4, 4), textcoords="offset points")
     _draw(waiting, closed, ("streams", ""), ("first_token_ms", "p99"))
-    waiting.set(xlabel="streams (closed loop)", ylabel="ms to the first token, p99", xscale="log")
+    waiting.set(xlabel="streams (closed loop)", ylabel="ms to the first token, p99")
+    waiting.set_xscale("log", base=2)
     rate = ("requests_per_second", "")
     _draw(opened, report["open_loop"], rate, ("token_ms", "p50"))
     opened.set(xlabel="requests/s (open loop)", ylabel="ms a token, median", yscale="log")

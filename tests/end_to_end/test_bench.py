@@ -100,3 +100,21 @@ def test_forced_acceptance_gives_the_accept_length_of_a_drafter_that_is_never_ri
     drafted = 1 - fixed["missed"] / fixed["rounds"]
     assert plain["accept_length"] == 1
     assert fixed["accept_length"] == pytest.approx(1 + 1.5 * drafted, abs=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_load_has_ratios_and_both_curves(smollm2_stack, prompts, tmp_path):
+    """The ratios want prompts that a tiny context does not hold."""
+    found = report_of(
+        tmp_path / "load.json",
+        *("load", "--gateway", smollm2_stack.addresses.gateway, "--prompts", prompts),
+        *("--repeats", "1", "--streams", "1,3", "--rates", "2", "--seconds", "2"),
+    )
+    assert found["throughput"]["over_1_plain"]["8 plain"]["median"] > 1
+    assert {"intrusion", "prefix"} <= found.keys()
+    arms = ["plain", "5x1x6", "auto"]
+    points = [(point["streams"], point["arm"]) for point in found["closed_loop"]]
+    assert sorted(points) == sorted((streams, arm) for streams in (1, 3) for arm in arms)
+    assert sorted(point["arm"] for point in found["open_loop"]) == sorted(arms)
+    assert all(point["tps"] > 0 for point in found["closed_loop"] + found["open_loop"])

@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from slipstream.generate import Options, Prompt, read_prompts
+from protos import gateway_pb2 as pb
+from slipstream.chat import summary
+from slipstream.client import Completion
+from slipstream.generate import Options, Prompt, read_prompts, trouble
 
 
 def test_a_prompt_file_gives_prompts_and_tasks_in_order(tmp_path):
@@ -89,3 +92,21 @@ def test_a_message_needs_a_role_and_a_content(tmp_path, message):
 
     with pytest.raises(ValueError, match=':1: a message needs a "role" and a "content"'):
         read_prompts(None, path)
+
+
+@pytest.mark.parametrize(
+    ("stats", "told"),
+    [
+        ({"drafted": 3, "drafter_trouble": "it was late once"}, ""),
+        ({"drafter_trouble": "no drafter"}, "no drafts: no drafter"),
+        ({}, ""),
+        ({"drafted": 3, "simulated": True}, "simulated acceptance: this is not the model's text"),
+    ],
+)
+def test_what_a_reader_must_know_of_the_drafts_is_told(stats, told):
+    """That there were none though there should have been, or that the text is nobody's."""
+    finish = pb.FinishInfo(speculation=pb.SpeculationStats(**stats))
+    answer = Completion((1, 2), "ab", (), finish, pb.PromptInfo())
+
+    assert trouble(answer) == told
+    assert ("SIMULATED" in summary(answer)) is bool(stats.get("simulated"))
