@@ -77,11 +77,17 @@ protos: setup
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 	  protos/*.proto
 
+# Half an hour on two cores. BENCH_LOAD="--load NAME" says which drafters.
+RESULTS := build/bench
+BENCH_LOAD ?=
 bench: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/python -m benchmarks.round_overhead
 	$(BIN)/python -m benchmarks.cancel
-	$(BIN)/slipstream bench load
+	$(BIN)/slipstream bench compare $(BENCH_LOAD) --fixed 1x1x2 --fixed 3x1x4 --fixed 5x1x6 --json $(RESULTS)/compare.json
+	$(BIN)/slipstream bench sweep $(BENCH_LOAD) --json $(RESULTS)/sweep.json
+	$(BIN)/slipstream bench load $(BENCH_LOAD) --json $(RESULTS)/load.json
+	$(BIN)/slipstream bench trace $(BENCH_LOAD) -p "Name five rivers." --json $(RESULTS)/trace.json
 
 bench-kernels: setup
 	$(BIN)/slipstream fetch smollm2-135m

@@ -4,25 +4,21 @@
     intrusion    how much longer others wait for a chunk while a long prompt arrives
     prefix       the time to the first token of a prompt whose beginning is known, against unknown
 
-`slipstream bench load` prints JSON. Every figure is a ratio to another of the same run.
+Every figure is a ratio to another of the same run. What happens between one stream and many is in
+`load_curve.py`; `slipstream bench load` measures both.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
-from protos import gateway_pb2 as pb
+from benchmarks.streams import Answer, answer
 from slipstream.client import AsyncClient, Request
-from slipstream.model_cache import resolve_model
-from slipstream.stack import WEIGHTS, Addresses, LocalStack, StackConfig
 
 ARMS = {"1 plain": (1, "off"), "8 plain": (8, "off"), "32 plain": (32, "off")}
 ARMS["8 speculated"] = (8, "fixed")
@@ -31,37 +27,6 @@ _LONG_PROMPT_TOKENS = 1500
 _PREFIX_TOKENS = 1000
 _TOPICS = ("rivers", "bread", "the moon", "chess", "bees", "glass", "winter", "maps")
 _WORDS = ("river", "stone", "light", "old", "garden", "letter", "winter", "bridge", "cloud")
-
-
-@dataclass
-class Answer:
-    """When each chunk of an answer came, and how many tokens it had."""
-
-    started: float
-    times: list[float] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    finish: pb.FinishInfo | None = None
-
-    def tokens_between(self, first: float, last: float) -> int:
-        """Return how many tokens came after one moment and not after another."""
-        chunks = zip(self.times, self.tokens, strict=True)
-        return sum(tokens for at, tokens in chunks if first < at <= last)
-
-    @property
-    def gaps(self) -> list[float]:
-        """Seconds between chunks."""
-        return [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
-
-
-async def answer(client: AsyncClient, request: Request) -> Answer:
-    """Take an answer and note when its chunks came."""
-    taken = Answer(time.perf_counter())
-    async for chunk in client.stream(request):
-        taken.times.append(time.perf_counter())
-        taken.tokens.append(len(chunk.token_ids))
-        if chunk.HasField("finish"):
-            taken.finish = chunk.finish
-    return taken
 
 
 def list_request(number: int, mode: str, new_tokens: int = _NEW_TOKENS) -> Request:
@@ -189,37 +154,11 @@ async def measure_prefix(client: AsyncClient, repeats: int) -> dict[str, Any]:
     return {"second_over_first": spread(ratios), "cached_prompt_tokens": cached}
 
 
-async def measure(addresses: Addresses, repeats: int) -> dict[str, Any]:
+async def measure_ratios(client: AsyncClient, repeats: int) -> dict[str, Any]:
     """Run all parts, one after the other."""
-    client = AsyncClient(addresses.gateway)
     await rate_of(client, 2, "fixed")
-    report = {
+    return {
         "throughput": await measure_throughput(client, repeats),
         "intrusion": await measure_intrusion(client, repeats),
         "prefix": await measure_prefix(client, repeats),
     }
-    await client.close()
-    return report
-
-
-def run(model: str, weights: str, repeats: int, show: Callable[[str], object] = print) -> None:
-    """Measure on a stack of its own and show the report."""
-    config = StackConfig(resolve_model(model), Addresses.free(), target_args=["--weights", weights])
-    with LocalStack(config) as stack:
-        report = asyncio.run(measure(stack.addresses, repeats))
-    what = "many requests at once on one local stack; ratios within one run"
-    show(json.dumps({"what": what, "weights": weights, "repeats": repeats} | report, indent=2))
-
-
-def main() -> None:
-    """Read the arguments and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--weights", default="auto", choices=WEIGHTS)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    run(options.model, options.weights, options.repeats)
-
-
-if __name__ == "__main__":
-    main()

@@ -54,6 +54,8 @@ class Generation:
     drafter_id: str
     priority: int = 0
     recordable: bool = False
+    # For measurements: the text is not the model's then.
+    forced_accept_length: float | None = None
 
 
 def parse_request(
@@ -76,7 +78,14 @@ def parse_request(
         drafter_id=check_id("drafter_id", drafter_id) if drafter_id else "",
         priority=request.priority,
         recordable=secrets.randbelow(_PARTS) < record_share * _PARTS if asked is None else asked,
+        forced_accept_length=_forced_accept_length(request.speculation),
     )
+
+
+def _forced_accept_length(speculation: pb.Speculation) -> float | None:
+    """Return what is forced. The target alone knows whether it allows that, and up to what."""
+    given = speculation.HasField("forced_accept_length")
+    return speculation.forced_accept_length if given else None
 
 
 def _prompt(request: pb.GenerateRequest, model: ModelText) -> list[int]:

@@ -168,6 +168,7 @@ def _to_proto(generation: Generation, committed: Committed) -> pb.GenerateRespon
         accepted_tokens=accepted,
         accepted_text_len=len("".join(chunk.texts[:accepted])),
         timings=_timings(committed.timings) if committed.timings else None,
+        simulated=generation.forced_accept_length is not None,
     )
 
 
@@ -196,11 +197,13 @@ def _finish_info(
         stop_token_id=finish.stop_token_id,
         stop_string=finish.stop_string,
         usage=usage,
-        speculation=_statistics(session, elapsed_ns),
+        speculation=_statistics(generation, session, elapsed_ns),
     )
 
 
-def _statistics(session: Session, elapsed_ns: tuple[int, int]) -> pb.SpeculationStats:
+def _statistics(
+    generation: Generation, session: Session, elapsed_ns: tuple[int, int]
+) -> pb.SpeculationStats:
     statistics = session.statistics
     return pb.SpeculationStats(
         rounds=statistics.rounds,
@@ -219,6 +222,7 @@ def _statistics(session: Session, elapsed_ns: tuple[int, int]) -> pb.Speculation
             pb.PlanUse(plan=plan.to_proto(), rounds=rounds)
             for plan, rounds in statistics.rounds_by_plan.most_common()
         ],
+        simulated=generation.forced_accept_length is not None,
     )
 
 

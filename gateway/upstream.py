@@ -77,6 +77,7 @@ class TargetStream:
             stop_token_ids=generation.stopping.stop_token_ids,
             priority=generation.priority,
             recordable=generation.recordable,
+            forced_accept_length=generation.forced_accept_length,
             run=target_pb2.Run(until_len=run_until) if run_until else None,
         )
         await self._write(target_pb2.DecodeRequest(open=request))

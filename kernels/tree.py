@@ -34,6 +34,17 @@ def is_chain_prefix(path: Sequence[int]) -> bool:
     return all(node == depth for depth, node in enumerate(path, 1))
 
 
+def first_path(parents: Sequence[int]) -> list[int]:
+    """Return the path of first children from the root down, without the root."""
+    path: list[int] = []
+    here = 0
+    for node in range(1, len(parents)):
+        if parents[node] == here:
+            path.append(node)
+            here = node
+    return path
+
+
 def agreed_path(
     parents: Sequence[int], tokens: Sequence[int], chosen: Sequence[int]
 ) -> tuple[list[int], int]:

@@ -67,7 +67,7 @@ class StoppingCriteria(_message.Message):
     def __init__(self, max_new_tokens: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., stop_strings: _Optional[_Iterable[str]] = ..., include_stop_strings: _Optional[bool] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
 
 class Speculation(_message.Message):
-    __slots__ = ("mode", "steps", "top_k", "draft_tokens", "drafter_id")
+    __slots__ = ("mode", "steps", "top_k", "draft_tokens", "drafter_id", "forced_accept_length")
     class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MODE_UNSPECIFIED: _ClassVar[Speculation.Mode]
@@ -83,15 +83,17 @@ class Speculation(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_ID_FIELD_NUMBER: _ClassVar[int]
+    FORCED_ACCEPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     mode: Speculation.Mode
     steps: int
     top_k: int
     draft_tokens: int
     drafter_id: str
-    def __init__(self, mode: _Optional[_Union[Speculation.Mode, str]] = ..., steps: _Optional[int] = ..., top_k: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., drafter_id: _Optional[str] = ...) -> None: ...
+    forced_accept_length: float
+    def __init__(self, mode: _Optional[_Union[Speculation.Mode, str]] = ..., steps: _Optional[int] = ..., top_k: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., drafter_id: _Optional[str] = ..., forced_accept_length: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("request_id", "prompt_info", "token_ids", "text", "logprobs", "top_logprobs", "accepted_tokens", "finish", "accepted_text_len", "timings")
+    __slots__ = ("request_id", "prompt_info", "token_ids", "text", "logprobs", "top_logprobs", "accepted_tokens", "finish", "accepted_text_len", "timings", "simulated")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_INFO_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +104,7 @@ class GenerateResponse(_message.Message):
     FINISH_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_TEXT_LEN_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    SIMULATED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_info: PromptInfo
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -112,7 +115,8 @@ class GenerateResponse(_message.Message):
     finish: FinishInfo
     accepted_text_len: int
     timings: RoundTimings
-    def __init__(self, request_id: _Optional[str] = ..., prompt_info: _Optional[_Union[PromptInfo, _Mapping]] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., logprobs: _Optional[_Iterable[float]] = ..., top_logprobs: _Optional[_Iterable[_Union[_speculation_pb2.TopLogprobs, _Mapping]]] = ..., accepted_tokens: _Optional[int] = ..., finish: _Optional[_Union[FinishInfo, _Mapping]] = ..., accepted_text_len: _Optional[int] = ..., timings: _Optional[_Union[RoundTimings, _Mapping]] = ...) -> None: ...
+    simulated: bool
+    def __init__(self, request_id: _Optional[str] = ..., prompt_info: _Optional[_Union[PromptInfo, _Mapping]] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., logprobs: _Optional[_Iterable[float]] = ..., top_logprobs: _Optional[_Iterable[_Union[_speculation_pb2.TopLogprobs, _Mapping]]] = ..., accepted_tokens: _Optional[int] = ..., finish: _Optional[_Union[FinishInfo, _Mapping]] = ..., accepted_text_len: _Optional[int] = ..., timings: _Optional[_Union[RoundTimings, _Mapping]] = ..., simulated: _Optional[bool] = ...) -> None: ...
 
 class RoundTimings(_message.Message):
     __slots__ = ("round_us", "verify", "draft")
@@ -165,7 +169,7 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
-    __slots__ = ("rounds", "drafted", "accepted", "accept_length", "accepted_by_position", "missed", "drafter_id", "time_to_first_token_us", "decode_us", "verify", "draft", "drafter_trouble", "plans")
+    __slots__ = ("rounds", "drafted", "accepted", "accept_length", "accepted_by_position", "missed", "drafter_id", "time_to_first_token_us", "decode_us", "verify", "draft", "drafter_trouble", "plans", "simulated")
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +183,7 @@ class SpeculationStats(_message.Message):
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     PLANS_FIELD_NUMBER: _ClassVar[int]
+    SIMULATED_FIELD_NUMBER: _ClassVar[int]
     rounds: int
     drafted: int
     accepted: int
@@ -192,7 +197,8 @@ class SpeculationStats(_message.Message):
     draft: _speculation_pb2.DraftTimings
     drafter_trouble: str
     plans: _containers.RepeatedCompositeFieldContainer[PlanUse]
-    def __init__(self, rounds: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., accept_length: _Optional[float] = ..., accepted_by_position: _Optional[_Iterable[int]] = ..., missed: _Optional[int] = ..., drafter_id: _Optional[str] = ..., time_to_first_token_us: _Optional[int] = ..., decode_us: _Optional[int] = ..., verify: _Optional[_Union[_speculation_pb2.VerifyTimings, _Mapping]] = ..., draft: _Optional[_Union[_speculation_pb2.DraftTimings, _Mapping]] = ..., drafter_trouble: _Optional[str] = ..., plans: _Optional[_Iterable[_Union[PlanUse, _Mapping]]] = ...) -> None: ...
+    simulated: bool
+    def __init__(self, rounds: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., accept_length: _Optional[float] = ..., accepted_by_position: _Optional[_Iterable[int]] = ..., missed: _Optional[int] = ..., drafter_id: _Optional[str] = ..., time_to_first_token_us: _Optional[int] = ..., decode_us: _Optional[int] = ..., verify: _Optional[_Union[_speculation_pb2.VerifyTimings, _Mapping]] = ..., draft: _Optional[_Union[_speculation_pb2.DraftTimings, _Mapping]] = ..., drafter_trouble: _Optional[str] = ..., plans: _Optional[_Iterable[_Union[PlanUse, _Mapping]]] = ..., simulated: _Optional[bool] = ...) -> None: ...
 
 class PlanUse(_message.Message):
     __slots__ = ("plan", "rounds")

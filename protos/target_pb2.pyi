@@ -92,7 +92,7 @@ class DecodeResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[SessionOpened, _Mapping]] = ..., verdict: _Optional[_Union[_speculation_pb2.Verdict, _Mapping]] = ...) -> None: ...
 
 class OpenSession(_message.Message):
-    __slots__ = ("session_id", "prompt_token_ids", "max_new_tokens", "sampling", "expect_taps", "stop_token_ids", "priority", "run", "recordable")
+    __slots__ = ("session_id", "prompt_token_ids", "max_new_tokens", "sampling", "expect_taps", "stop_token_ids", "priority", "run", "recordable", "forced_accept_length")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class OpenSession(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     RECORDABLE_FIELD_NUMBER: _ClassVar[int]
+    FORCED_ACCEPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     max_new_tokens: int
@@ -111,7 +112,8 @@ class OpenSession(_message.Message):
     priority: int
     run: Run
     recordable: bool
-    def __init__(self, session_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., max_new_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., expect_taps: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., recordable: _Optional[bool] = ...) -> None: ...
+    forced_accept_length: float
+    def __init__(self, session_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., max_new_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_speculation_pb2.SamplingParams, _Mapping]] = ..., expect_taps: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., recordable: _Optional[bool] = ..., forced_accept_length: _Optional[float] = ...) -> None: ...
 
 class SessionOpened(_message.Message):
     __slots__ = ("cached_prompt_tokens",)

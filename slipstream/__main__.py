@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +15,15 @@ from rich.live import Live
 from protos import serving
 from slipstream import bench, drafter_admin, making
 from slipstream.chat import Chat, summary
-from slipstream.client import Client
+from slipstream.connection import (
+    ForcedOption,
+    GatewayOption,
+    LoadOption,
+    ModelOption,
+    connected,
+    forcing,
+    messages,
+)
 from slipstream.demo import run_demo
 from slipstream.doctor import examine
 from slipstream.drafters import drafters
@@ -37,18 +43,7 @@ from slipstream.top import looks, view
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False)
-messages = Console(stderr=True, highlight=False)
 
-ModelOption = Annotated[str, typer.Option(help="name of a fetched model, or its directory")]
-LoadOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="drafter of a local stack: `ngram`, a shipped one, ID=DIRECTORY; the first is default"
-    ),
-]
-GatewayOption = Annotated[
-    str | None, typer.Option(help="address of a running gateway; none: a temporary local stack")
-]
 MaxNewTokens = Annotated[int, typer.Option(min=1, max=2**31, help="longest answer, in tokens")]
 Temperature = Annotated[float, typer.Option(min=0, help="0 is greedy")]
 TopP = Annotated[float, typer.Option(help="keep the likeliest tokens holding this mass")]
@@ -118,6 +113,7 @@ def generate_command(
     top_k: TopK = None,
     draft_tokens: DraftTokens = None,
     drafter: Drafter = "",
+    forced_accept_length: ForcedOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="do not use the chat template")] = False,
     gateway: GatewayOption = None,
     model: ModelOption = DEFAULT_MODEL,
@@ -136,18 +132,19 @@ def generate_command(
             "top_k": top_k,
             "draft_tokens": draft_tokens,
             "drafter_id": drafter,
+            "forced_accept_length": forced_accept_length,
         },
         mode=mode,
         raw=raw,
     )
     # What the client can refuse is refused before anything is started.
     options.request(prompts[0]).to_proto()
-    with connected(gateway, model, load) as client:
+    with connected(gateway, model, load, forcing(forced_accept_length)) as client:
         for index, (asked, answer) in enumerate(generate(client, prompts, options)):
             if json_lines:
                 print(as_json(index, asked, answer), flush=True)
                 if reason := trouble(answer):
-                    messages.print(f"[yellow]no drafts: {reason}[/]")
+                    messages.print(f"[yellow]{reason}[/]")
             else:
                 print(answer.text, flush=True)
                 messages.print(f"[dim]{summary(answer)}[/]")
@@ -241,25 +238,6 @@ drafters.add_typer(drafter_admin.app)
 
 app.add_typer(bench.app, name="bench")
 app.add_typer(drafters, name="drafters")
-
-
-@contextlib.contextmanager
-def connected(gateway: str | None, model: str, load: list[str] | None) -> Iterator[Client]:
-    """Return a client of a running gateway, or of a stack that lives as long as the command."""
-    if gateway is not None:
-        with Client(gateway) as client:
-            yield client
-        return
-    directory = resolve_model(model)
-    config = StackConfig(directory, Addresses.free(), load or default_drafters(directory))
-    with messages.status("starting a local stack"):
-        stack = LocalStack(config)
-        stack.start()
-    try:
-        with Client(stack.addresses.gateway) as client:
-            yield client
-    finally:
-        stack.stop()
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -73,5 +73,7 @@ def summary(completion: Completion) -> str:
         f"accept length {stats['accept_length']:.2f} "
         f"({stats['accepted']} of {stats['drafted']} drafts in {stats['rounds']} rounds)"
     )
+    if stats["simulated"]:
+        line = f"SIMULATED acceptance, this is not the model's text: {line}"
     trouble = stats["drafter_trouble"]
     return f"{line}; drafts were missing: {trouble}" if trouble else line

@@ -118,6 +118,7 @@ class Completion:
             "missed": stats.missed,
             "drafter": stats.drafter_id,
             "drafter_trouble": stats.drafter_trouble,
+            "simulated": stats.simulated,
         }
 
 

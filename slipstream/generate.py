@@ -14,15 +14,17 @@ from slipstream.client import Client, Completion, Request
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt and the task it stands for."""
+    """What is asked, as a text or as a conversation so far, and the task it stands for."""
 
     text: str
     task: str
+    messages: tuple[Mapping[str, str], ...] = ()
 
 
 def read_prompts(text: str | None, path: Path | None) -> list[Prompt]:
     """Return the prompt of `-p`, or those of a JSONL file with {"prompt", "task"} lines.
 
+    In the place of "prompt" a line may have "messages", a list of {"role", "content"}.
     Raises ValueError naming the line that is wrong.
     """
     if (text is None) == (path is None):
@@ -46,9 +48,23 @@ def _parse(path: Path, number: int, line: bytes) -> Prompt:
         entry = json.loads(line.decode())
     except ValueError as error:
         raise ValueError(f"{where} is not JSON: {error}") from None
-    if not isinstance(entry, dict) or not isinstance(entry.get("prompt"), str):
-        raise ValueError(f'{where} needs a "prompt" string')
-    return Prompt(_encodable(where, entry["prompt"]), str(entry.get("task", "")))
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where} must be a JSON object, got {type(entry).__name__}")
+    task = str(entry.get("task", ""))
+    if isinstance(entry.get("messages"), list) and entry["messages"]:
+        messages = tuple(_message(where, message) for message in entry["messages"])
+        return Prompt("", task, messages)
+    if not isinstance(entry.get("prompt"), str):
+        raise ValueError(f'{where} needs a "prompt" string or a list of "messages"')
+    return Prompt(_encodable(where, entry["prompt"]), task)
+
+
+def _message(where: str, message: Any) -> Mapping[str, str]:
+    fields = message if isinstance(message, dict) else {}
+    role, content = fields.get("role"), fields.get("content")
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise ValueError(f'{where}: a message needs a "role" and a "content", got {message!r:.80}')
+    return {"role": role, "content": _encodable(where, content)}
 
 
 def _encodable(where: str, text: str) -> str:
@@ -71,9 +87,13 @@ class Options:
     raw: bool = False
 
     def request(self, prompt: Prompt) -> Request:
-        """Return the request for one prompt."""
+        """Return the request for one prompt. Raises ValueError for a raw conversation."""
+        if self.raw and prompt.messages:
+            raise ValueError("a conversation needs the chat template, which --raw leaves out")
         if self.raw:
             return Request(text=prompt.text, **self._shared())
+        if prompt.messages:
+            return self.chat_request(prompt.messages)
         return self.chat_request([{"role": "user", "content": prompt.text}])
 
     def chat_request(self, messages: Sequence[Mapping[str, str]]) -> Request:
@@ -114,6 +134,9 @@ def as_json(index: int, prompt: Prompt, completion: Completion) -> str:
 
 
 def trouble(completion: Completion) -> str:
-    """Return why a request that wanted drafts never got one; empty if it did."""
+    """Return what a reader of an answer must know of its drafts; empty if all is well."""
     stats = completion.statistics()
-    return "" if stats["drafted"] else str(stats["drafter_trouble"])
+    if stats["simulated"]:
+        return "simulated acceptance: this is not the model's text"
+    missing = stats["drafter_trouble"] and not stats["drafted"]
+    return f"no drafts: {stats['drafter_trouble']}" if missing else ""

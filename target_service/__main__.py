@@ -119,6 +119,7 @@ def load(config: TargetConfig, kernels: Selection) -> tuple[Llama, TargetFacts]:
         weights=str(model.dtype).removeprefix("torch.") if kept_as == "dense" else kept_as,
         device=str(model.device),
         kernels=kernels_of(config, kernels, model),
+        allows_forced_acceptance=config.allow_forced_acceptance,
     )
 
 

@@ -46,4 +46,7 @@ class TargetConfig(BaseSettings):
     attach_timeout_s: float = Field(
         5.0, gt=0, description="how long a tap subscriber waits for its session to open"
     )
+    allow_forced_acceptance: bool = Field(
+        False, description="let requests have drafts accepted right or wrong: for measurements"
+    )
     log_level: str = Field("info", description="debug, info, warning or error")

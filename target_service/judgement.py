@@ -38,7 +38,7 @@ def _verdicts(trees: Sequence[Tree], logits_NV: torch.Tensor) -> list[Verdict]:
     chosen = choose_tokens(trees, logits_NV)
     paths, committed = [], []
     for one in trees:
-        path, bonus = tree.agreed_path(one.parents, one.tokens, chosen[one.first : one.end])
+        path, bonus = _path(one, chosen[one.first : one.end])
         paths.append(path)
         committed.append((*(one.tokens[node] for node in path), bonus))
     picked_KV = _picked(trees, paths, logits_NV)
@@ -55,6 +55,15 @@ def _verdicts(trees: Sequence[Tree], logits_NV: torch.Tensor) -> list[Verdict]:
         )
         for one, path, tokens, (start, end) in zip(trees, paths, committed, ends, strict=True)
     ]
+
+
+def _path(one: Tree, chosen: Sequence[int]) -> tuple[list[int], int]:
+    """Return the accepted nodes without the root, and the bonus token."""
+    forced = one.session.forced
+    if forced is None:
+        return tree.agreed_path(one.parents, one.tokens, chosen)
+    path = forced.path(one.parents)
+    return path, chosen[path[-1] if path else 0]
 
 
 def _picked(

@@ -14,6 +14,7 @@ from protos import target_pb2_grpc
 from protos.messages import MAX_TREE_NODES, DraftTree, SamplingParams, check_id
 from protos.pairing import Pairing
 from protos.serving import abort_retryable
+from target_service.forced_acceptance import ForcedAcceptance
 from target_service.kv_memory import PAGE_LEN
 from target_service.scheduler import QueueFullError, Scheduler
 from target_service.session import Session
@@ -35,6 +36,7 @@ class TargetFacts:
     weights: str
     device: str
     kernels: str
+    allows_forced_acceptance: bool = False
 
 
 class TargetServicer(target_pb2_grpc.TargetServiceServicer):
@@ -104,7 +106,7 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
                 raise ValueError("the first message of Decode must be `open`")
             session = self._new_session(request.open)
             live = await self._loop.open(session, expect_taps=request.open.expect_taps)
-            if request.open.recordable:
+            if request.open.recordable and session.forced is None:
                 self._watch.tell(session)
             return live
         except (ValueError, KeyError, QueueFullError) as error:
@@ -131,7 +133,18 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
             _stop_tokens(request.stop_token_ids),
             request.priority,
             run_until=request.run.until_len,
+            forced=self._forced(request),
         )
+
+    def _forced(self, request: pb.OpenSession) -> ForcedAcceptance | None:
+        if not request.HasField("forced_accept_length"):
+            return None
+        if not self._facts.allows_forced_acceptance:
+            raise ValueError(
+                f"forced_accept_length is {request.forced_accept_length}, but the target was not "
+                "started with --allow-forced-acceptance"
+            )
+        return ForcedAcceptance(request.forced_accept_length)
 
     async def _read_wishes(
         self, live: LiveSession, requests: AsyncIterator[pb.DecodeRequest]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protos.messages import MAX_TREE_NODES, DraftTree, SamplingParams
+from target_service.forced_acceptance import ForcedAcceptance
 from target_service.kv_memory import SessionPages
 
 # Behind the committed tokens lie the nodes of a tree.
@@ -72,6 +73,8 @@ class Session:
     told_len: int = 0
     # Until so many tokens are committed, the session decodes plainly without being asked to.
     run_until: int = 0
+    # For measurements: drafts are accepted right or wrong.
+    forced: ForcedAcceptance | None = None
     tree: DraftTree | None = None
     memory: SessionPages = field(default_factory=SessionPages)
     prompt_len: int = field(init=False)
@@ -174,6 +177,8 @@ class Session:
         """
         assert self.tree is not None, "nothing was verified"
         self.tree = None
+        if self.forced is not None:
+            self.forced.committed()
         self.tokens.extend(tokens)
         self.cached_len = self.committed_len - 1
         return self._go_on()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.load import Answer, _lateness
+from benchmarks.load import _lateness
+from benchmarks.streams import Answer
 
 
 def test_tokens_are_counted_after_the_first_moment_up_to_the_last():

@@ -125,3 +125,13 @@ def test_the_nodes_of_a_chain_lie_where_a_path_wants_them(length):
 def test_a_path_that_leaves_a_node_out_does_not(nodes):
     path = sorted(nodes)
     assert tree.is_chain_prefix(path) == (path == list(range(1, len(path) + 1)))
+
+
+@given(parent_lists())
+def test_the_first_path_is_that_of_first_children(parents):
+    """From the root down to a leaf."""
+    here = 0
+    for node in tree.first_path(parents):
+        assert node == children(parents, here)[0]
+        here = node
+    assert not children(parents, here)

@@ -64,6 +64,7 @@ class ServedTarget:
     kv_tokens: int = 4096
     tap_buffer: int = 2**20
     attach_timeout_s: float = 30
+    allows_forced_acceptance: bool = False
     address: str = field(init=False)
     channel: grpc.aio.Channel = field(init=False)
     stub: Any = field(init=False)
@@ -80,7 +81,16 @@ class ServedTarget:
             self.pairing, max_bytes=self.tap_buffer, attach_timeout_s=self.attach_timeout_s
         )
         self.loop = StepLoop(self.engine, self.scheduler, self.hub)
-        facts = TargetFacts("tiny", self.pairing, 4, MAX_CONTEXT_LEN, "float32", "cpu", "reference")
+        facts = TargetFacts(
+            "tiny",
+            self.pairing,
+            4,
+            MAX_CONTEXT_LEN,
+            "float32",
+            "cpu",
+            "reference",
+            self.allows_forced_acceptance,
+        )
         self.servicer = TargetServicer(facts, self.loop, self.scheduler, self.hub)
 
     def open(self, *messages: pb.DecodeRequest) -> "ClientSession":

@@ -1,0 +1,45 @@
+"""Answers as a client of many streams sees them: when each chunk came."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from protos import gateway_pb2 as pb
+from slipstream.client import AsyncClient, Request
+
+
+@dataclass
+class Answer:
+    """When each chunk of an answer came, and how many tokens it had. Seconds on our own clock."""
+
+    started: float
+    times: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    finish: pb.FinishInfo | None = None
+
+    def tokens_between(self, first: float, last: float) -> int:
+        """Return how many tokens came after one moment and not after another."""
+        chunks = zip(self.times, self.tokens, strict=True)
+        return sum(tokens for at, tokens in chunks if first < at <= last)
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between chunks."""
+        return [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
+
+
+async def answer(client: AsyncClient, request: Request) -> Answer:
+    """Take an answer and note when its chunks came."""
+    taken = Answer(time.perf_counter())
+    await take(client, request, taken)
+    return taken
+
+
+async def take(client: AsyncClient, request: Request, taken: Answer) -> None:
+    """Note the chunks of an answer as they come: what came before a cancellation stays."""
+    async for chunk in client.stream(request):
+        taken.times.append(time.perf_counter())
+        taken.tokens.append(len(chunk.token_ids))
+        if chunk.HasField("finish"):
+            taken.finish = chunk.finish
