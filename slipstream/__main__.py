@@ -22,6 +22,7 @@ from slipstream.connection import (
     ModelOption,
     connected,
     forcing,
+    keeping_experience,
     messages,
 )
 from slipstream.demo import run_demo
@@ -88,6 +89,7 @@ def up(
         addresses,
         load or default_drafters(directory),
         target_args=("--weights", weights),
+        gateway_args=keeping_experience(),
         log_to_terminal=True,
     )
     with LocalStack(config) as stack:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from slipstream.client import Client
-from slipstream.model_cache import resolve_model
+from slipstream.model_cache import cache_dir, resolve_model
 from slipstream.stack import Addresses, LocalStack, StackConfig, default_drafters
 
 messages = Console(stderr=True, highlight=False)
@@ -37,6 +37,11 @@ def forcing(accept_length: float | None) -> list[str]:
     return [] if accept_length is None else ["--allow-forced-acceptance"]
 
 
+def keeping_experience() -> list[str]:
+    """Return the flags of a gateway that begins with what others here have learned."""
+    return ["--experience", str(cache_dir() / "experience.json")]
+
+
 @dataclass(frozen=True)
 class Served:
     """Where requests are answered. The target of a gateway that runs already is not known."""
@@ -47,9 +52,13 @@ class Served:
 
 @contextlib.contextmanager
 def served(
-    gateway: str | None, model: str, load: Sequence[str] | None, target_args: Sequence[str] = ()
+    gateway: str | None,
+    model: str,
+    load: Sequence[str] | None,
+    target_args: Sequence[str] = (),
+    gateway_args: Sequence[str] = (),
 ) -> Iterator[Served]:
-    """Return a running gateway, or start a stack with these drafters and flags of the target.
+    """Return a running gateway, or start a stack with these drafters and flags of the services.
 
     Raises StackError if it does not start.
     """
@@ -58,7 +67,9 @@ def served(
         return
     directory = resolve_model(model)
     drafters = load or default_drafters(directory)
-    config = StackConfig(directory, Addresses.free(), drafters, target_args)
+    config = StackConfig(
+        directory, Addresses.free(), drafters, target_args, gateway_args=gateway_args
+    )
     with messages.status("starting a local stack"):
         stack = LocalStack(config)
         stack.start()
@@ -72,6 +83,7 @@ def served(
 def connected(
     gateway: str | None, model: str, load: Sequence[str] | None, target_args: Sequence[str] = ()
 ) -> Iterator[Client]:
-    """Return a client of what is `served`."""
-    with served(gateway, model, load, target_args) as where, Client(where.gateway) as client:
+    """Return a client of what is `served`. A stack of its own keeps what it learns of costs."""
+    stack = served(gateway, model, load, target_args, keeping_experience())
+    with stack as where, Client(where.gateway) as client:
         yield client

@@ -69,12 +69,8 @@ class Addresses:
 
 
 def default_drafters(model: Path) -> list[str]:
-    """Return prompt lookup, and the drafters that were trained on a model.
-
-    Prompt lookup leads: chains as long as those that are asked for by default cost more with the
-    shipped drafter than they bring on a small CPU.
-    """
-    return ["ngram", *made_for(fingerprint(model))]
+    """Return the drafters that were trained on a model, and prompt lookup, which fits any."""
+    return [*made_for(fingerprint(model)), "ngram"]
 
 
 @dataclass(frozen=True)
