@@ -8,15 +8,19 @@ few prompts that gain much count. All arms must give the same tokens.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.acceptance import accept_length, shares_by_position
 from benchmarks.arms import AUTO, PLAIN, Arm, Wish
+from benchmarks.grid import tree_of
 from benchmarks.interleaved import Measurements, measure
 from benchmarks.intervals import Estimate, mean_of, median_of
 from benchmarks.round_parts import mean_parts_ms
+from protos import gateway_pb2 as pb
+from protos.messages import Plan
 from slipstream.client import Client
 from slipstream.generate import Prompt
 
@@ -114,7 +118,16 @@ class Group:
             "drafted": sum(one.drafted for one in stats),
             "rounds": sum(one.rounds for one in stats),
             "missed": sum(one.missed for one in stats),
+            "rounds_by_plan": _rounds_by_plan(stats),
             "round_ms": mean_parts_ms([part for one in taken for part in one.rounds]),
             "drafters": sorted({one.drafter_id for one in stats if one.drafter_id}),
             "drafter_trouble": sorted({one.drafter_trouble for one in stats} - {""}),
         }
+
+
+def _rounds_by_plan(stats: Sequence[pb.SpeculationStats]) -> dict[str, int]:
+    """Return how many rounds each plan was in use, the commonest first; plain decoding is 0x1x1."""
+    counts: Counter[str] = Counter()
+    for use in (use for one in stats for use in one.plans):
+        counts[Arm.fixed(tree_of(Plan.from_proto(use.plan))).name] += use.rounds
+    return dict(counts.most_common())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"draft": "tab:orange", "hops": "tab:grey", "verify": "tab:blue", "other": "tab:pink"}
 _POSITIONS = 8
+_PLANS = 4
 _OTHERS = ("plain", "plain_mean", "best_fixed")
 Entry = dict[str, Any]
 
@@ -74,14 +75,22 @@ def _shares(arm: Entry, depths: range) -> list[str]:
 
 def _round_table(overall: Entry) -> str:
     head = ["arm", "tok/s", "over plain", "rounds", "missed", *(f"{part} ms" for part in PARTS)]
+    head.append("plans in use")
     rows = [
         [
             *(arm["arm"], f"{arm['tps']:.1f}", with_interval(arm, "over_plain")),
             *(arm["rounds"], arm["missed"], *(f"{arm['round_ms'][part]:.2f}" for part in PARTS)),
+            _plans_in_use(arm),
         ]
         for arm in overall["arms"]
     ]
     return table(head, rows)
+
+
+def _plans_in_use(arm: Entry) -> str:
+    plans, rounds = arm["rounds_by_plan"], max(arm["rounds"], 1)
+    shown = list(plans.items())[:_PLANS]
+    return ", ".join(f"{plan} {100 * count / rounds:.0f} %" for plan, count in shown)
 
 
 def _draw_ratios(axes: Axes, groups: Sequence[Entry]) -> None:

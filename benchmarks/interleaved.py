@@ -3,6 +3,7 @@
 A machine's speed drifts by more than arms differ, so an arm is only ever compared with the others'
 answers to the same prompt, given within the same seconds.
 
+    warm up                              auto learns costs and drafters from what it answers
     read every prompt once, untimed      all arms find it in the prefix cache
     for every repeat and prompt          the arms answer, in an order that changes with every turn
 """
@@ -132,9 +133,7 @@ def measure(
 
     Raises TextsDifferError, and RpcError if the gateway refuses or is gone.
     """
-    warm_up = replace(wish, max_new_tokens=min(_WARM_UP_TOKENS, wish.max_new_tokens))
-    for arm in found.arms:
-        _answer(client, found.prompts[0], arm, warm_up)
+    _warm_up(client, found, wish)
     reading = replace(wish, max_new_tokens=1)
     for prompt in found.prompts:
         _answer(client, prompt, PLAIN, reading)
@@ -142,6 +141,17 @@ def measure(
     for turn, number in enumerate(track(turns, "answering", console=messages, transient=True)):
         for arm in order(found.arms, turn):
             found.add(number, arm, _answer(client, found.prompts[number], arm, wish))
+
+
+def _warm_up(client: Client, found: Measurements, wish: Wish) -> None:
+    """Let every arm answer shortly, and auto, which learns from it, one prompt of each task."""
+    short = replace(wish, max_new_tokens=min(_WARM_UP_TOKENS, wish.max_new_tokens))
+    for arm in found.arms:
+        _answer(client, found.prompts[0], arm, short)
+    firsts = {prompt.task: prompt for prompt in reversed(found.prompts)}
+    for arm in found.arms:
+        for prompt in firsts.values() if arm.mode == "auto" else ():
+            _answer(client, prompt, arm, wish)
 
 
 def _answer(client: Client, prompt: Prompt, arm: Arm, wish: Wish) -> Taken:

@@ -17,13 +17,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.streams import Answer, answer
+from benchmarks.streams import Answer, answer, run_on, take
 from slipstream.client import AsyncClient, Request
 
 ARMS = {"1 plain": (1, "off"), "8 plain": (8, "off"), "32 plain": (32, "off")}
 ARMS["8 speculated"] = (8, "fixed")
 _NEW_TOKENS = 96
 _LONG_PROMPT_TOKENS = 1500
+_USUAL_CHUNKS = 20
 _PREFIX_TOKENS = 1000
 _TOPICS = ("rivers", "bread", "the moon", "chess", "bees", "glass", "winter", "maps")
 _WORDS = ("river", "stone", "light", "old", "garden", "letter", "winter", "bridge", "cloud")
@@ -101,14 +102,17 @@ async def measure_intrusion(client: AsyncClient, repeats: int) -> dict[str, Any]
     """Return by how much chunks are late while a long prompt prefills, in prefill-chunk times."""
     late = []
     for repeat in range(repeats):
+        usual = [Answer(time.perf_counter()) for _ in range(4)]
         others = [
-            asyncio.create_task(answer(client, list_request(number, "off", 300)))
-            for number in range(4)
+            asyncio.create_task(take(client, list_request(number, "off", 300), one))
+            for number, one in enumerate(usual)
         ]
-        await asyncio.sleep(0.7)
+        while min(len(one.times) for one in usual) < _USUAL_CHUNKS:
+            await run_on(others, 0.05)
         begun = time.perf_counter()
         intruder = await answer(client, long_request(_LONG_PROMPT_TOKENS, seed=repeat))
-        late.append(_lateness(await asyncio.gather(*others), begun, intruder))
+        await asyncio.gather(*others)
+        late.append(_lateness(usual, begun, intruder))
     return {
         "worst_gap_ms": spread([one["worst_ms"] for one in late]),
         "usual_gap_ms": spread([one["usual_ms"] for one in late]),

@@ -23,7 +23,7 @@ from rich.progress import track
 from benchmarks.arms import Arm, Wish
 from benchmarks.interleaved import rotated
 from benchmarks.load_window import Window, in_numbers
-from benchmarks.streams import Answer, take
+from benchmarks.streams import Answer, cancel, run_on, take
 from slipstream.client import AsyncClient, Request
 from slipstream.connection import messages
 from slipstream.generate import Prompt
@@ -104,11 +104,11 @@ async def closed_loop(
     asking = [asyncio.create_task(load.ask_on(requests)) for _ in range(streams)]
     patient_until = time.perf_counter() + _MOST_RAMP_S
     while load.num_begun < streams and time.perf_counter() < patient_until:
-        await _unless_one_fails(asking, _POLL_S)
+        await run_on(asking, _POLL_S)
     begin = time.perf_counter()
-    await _unless_one_fails(asking, seconds)
+    await run_on(asking, seconds)
     end = time.perf_counter()
-    await _cancel(asking)
+    await cancel(asking)
     return Window(load.answers, begin, end, load.refused)
 
 
@@ -136,21 +136,6 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
     gaps = (choices.expovariate(rate) for _ in itertools.count())
     moments = itertools.accumulate(gaps, initial=0.0)
     return list(itertools.takewhile(lambda moment: moment < seconds, moments))
-
-
-async def _unless_one_fails(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
-    """Wait so long. Raises what a task ends with before; none ends well."""
-    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-    if done:
-        await _cancel(tasks)
-        for task in done:
-            task.result()
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
 
 
 @dataclass(frozen=True)

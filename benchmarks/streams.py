@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protos import gateway_pb2 as pb
@@ -43,3 +45,19 @@ async def take(client: AsyncClient, request: Request, taken: Answer) -> None:
         taken.tokens.append(len(chunk.token_ids))
         if chunk.HasField("finish"):
             taken.finish = chunk.finish
+
+
+async def run_on(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    """Let tasks that do not end go on for a while. Raises what one of them ends with."""
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    if done:
+        await cancel(tasks)
+        for task in done:
+            task.result()
+
+
+async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End tasks, wherever they stand."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

@@ -8,10 +8,11 @@ import pytest
 
 from benchmarks import compare_report
 from benchmarks.arms import AUTO, PLAIN, Arm, Wish
-from benchmarks.compare import report_of
+from benchmarks.compare import _rounds_by_plan, report_of
 from benchmarks.interleaved import Measurements
 from benchmarks.machine import describe
 from benchmarks.reports import write
+from protos import gateway_pb2 as pb
 from protos.messages import DraftTimings, Plan, VerifyTimings
 from slipstream.generate import Prompt
 from tests.benchmarks.measured import round_of, taken
@@ -65,6 +66,16 @@ def test_accept_length_counts_the_bonus_token():
     plain, short, *_ = chat["arms"]
     assert (plain["accept_length"], plain["accepted_by_position"]) == (1, [])
     assert short["accepted_by_position"] == [0.75, 0.25]
+
+
+def test_the_plans_in_use_are_told_as_arms_are_named():
+    stats = pb.SpeculationStats(
+        plans=[
+            pb.PlanUse(plan=Plan(0, 1, 64).to_proto(), rounds=2),
+            pb.PlanUse(plan=Plan(3, 1, 4).to_proto(), rounds=3),
+        ]
+    )
+    assert _rounds_by_plan([stats, stats]) == {"3x1x4": 6, "0x1x1": 4}
 
 
 def test_a_rounds_parts_are_told_for_every_arm():
