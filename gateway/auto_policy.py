@@ -149,7 +149,7 @@ class AutoPolicy:
             lessons.judge(tokens)
 
     def _learn_round(self, one: Round, spell: Spell) -> None:
-        spell.count()
+        spell.count(missed=one.waited)
         gain_us = self._leading.round(one, spell.plan if spell.settled else None)
         if (spell.settled or one.waited) and self._experience.costs.knows_plain:
             self._experience.purse.settle(gain_us)

@@ -9,7 +9,8 @@ from protos.messages import Plan
 # In rounds.
 _REVIEW_EVERY = 8
 _LOOK_AROUND_AFTER = (64, 128, 256, 512)
-_PLAIN_EVERY = 64
+_PLAIN_AFTER = (64, 128)
+_MOST_MISSED = 3
 _SETTLED_AFTER = 2
 _LONG = 64
 # In plain steps: losses after which a trial or another spell ends, and after which a look at
@@ -31,8 +32,10 @@ class Spell:
     _home: Plan | None = None
     """The plan to come back to from one that is only looked at."""
     _home_net_us: float = 0.0
+    _missed: int = 0
     _since_change: int = 0
     _since_plain: int = 0
+    _plain_stretches: int = 0
     _reviewed_at: int = 0
     _looked_at: int = 0
     _looks: int = 0
@@ -56,8 +59,9 @@ class Spell:
     def is_long(self) -> bool:
         return self.rounds >= _LONG
 
-    def count(self) -> None:
-        """One more round."""
+    def count(self, *, missed: bool) -> None:
+        """One more round; `missed`: it waited for a draft in vain."""
+        self._missed = self._missed + 1 if missed else 0
         self.rounds += 1
         self._since_change += 1
         self._since_plain += 1
@@ -67,10 +71,13 @@ class Spell:
         self.net_us = min(self.net_us + gain_us, _MOST_GAIN * plain_us)
 
     def has_lost(self, plain_us: float) -> bool:
-        """Whether it lost all that it may. What a look at another plan lost only ends the look."""
+        """Whether it lost all that it may, or waits in vain all the time.
+
+        What a look at another plan lost only ends the look.
+        """
         if self._home is not None and self.net_us < self._home_net_us - TRIAL_LOSS * plain_us:
             self.come_home()
-        return self.net_us < -self.loss_allowed * plain_us
+        return self.net_us < -self.loss_allowed * plain_us or self._missed >= _MOST_MISSED
 
     def wants_review(self) -> bool:
         """Whether it is time for one; if so, it is begun."""
@@ -81,9 +88,10 @@ class Spell:
 
     def wants_plain(self) -> bool:
         """Whether it is time to measure plain decoding; if so, it is begun."""
-        due = self._since_plain >= _PLAIN_EVERY
+        due = self._since_plain >= _PLAIN_AFTER[min(self._plain_stretches, len(_PLAIN_AFTER) - 1)]
         if due:
             self._since_plain = 0
+            self._plain_stretches += 1
         return due
 
     def change(self, plan: Plan) -> None:

@@ -31,6 +31,7 @@ from slipstream.drafters import drafters
 from slipstream.fetch import fetch as fetch_model
 from slipstream.generate import Options, as_json, generate, read_prompts, trouble
 from slipstream.model_cache import DEFAULT_MODEL, resolve_model
+from slipstream.plan import plan
 from slipstream.probe import is_healthy
 from slipstream.stack import (
     WEIGHTS,
@@ -238,6 +239,7 @@ for command in (making.record, making.train, making.evaluate, making.ship):
     app.command()(command)
 drafters.add_typer(drafter_admin.app)
 
+app.command()(plan)
 app.add_typer(bench.app, name="bench")
 app.add_typer(drafters, name="drafters")
 

@@ -1,4 +1,4 @@
-"""`slipstream bench`: measure a running gateway or a local stack."""
+"""`slipstream bench`: measure a running gateway, a local stack, or the simulator."""
 
 from __future__ import annotations
 
@@ -191,6 +191,19 @@ def load(
         console.print_json(data=report)
     else:
         _publish(report, load_report, out)
+
+
+@app.command()
+def simulate(
+    plots: Annotated[Path | None, typer.Option(help="directory for pictures, as in docs/")] = None,
+    policy: Annotated[
+        bool, typer.Option(help="compare auto with plain and tuned decoding, too; minutes")
+    ] = False,
+) -> None:
+    """The simulator against what others have measured: every figure beside the simulated one."""
+    from benchmarks import simulate as simulate_benchmark
+
+    simulate_benchmark.run(plots, policy=policy, show=console.print_json)
 
 
 def _read(path: Path | None) -> Sequence[Prompt]:
