@@ -16,7 +16,7 @@ had in its time; both are estimated from what was measured (experience.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.acceptance import Affinity
 from gateway.experience import Estimate, Experience
@@ -46,6 +46,10 @@ _SCOUTING = CHAINS[-1]
 _SCOUTED_FIRST = 48
 _SCOUTED = 32
 _SCOUTED_OF = 256
+# While they are out it is decided anew after so few plain tokens.
+_SCOUTED_STRETCH = 8
+# Of a plain step.
+_CHEAP = 0.05
 
 
 class AutoPolicy:
@@ -76,10 +80,18 @@ class AutoPolicy:
 
     @property
     def scouts(self) -> Mapping[str, Plan]:
-        """All others that may lead, now and then."""
+        """All that may lead, now and then; who leads a plain stretch only if that costs little."""
         time = self._num_tokens < _SCOUTED_FIRST or self._num_tokens % _SCOUTED_OF < _SCOUTED
-        others = [name for name in self._lessons if name != self._lead]
-        return dict.fromkeys(others, _SCOUTING) if time and self._choices else {}
+        names = [name for name in self._lessons if name != self._lead or self._lead_may_scout]
+        return dict.fromkeys(names, _SCOUTING) if time and self._choices else {}
+
+    @property
+    def _lead_may_scout(self) -> bool:
+        """A drafter may share the target's machine: one that takes its time is not sent out."""
+        costs, drafter_id = self._experience.costs, self._leading.drafter_id
+        draft_us = costs.draft[drafter_id].of(_SCOUTING)
+        known = self._leading.acceptance.rounds > 0
+        return self._spell is None and known and draft_us < _CHEAP * self._experience.plain_us
 
     def plan(self, plain_left: int) -> Plan:
         """While plain tokens are to come drafts are of no use, but for the round after the last."""
@@ -162,18 +174,32 @@ class AutoPolicy:
         """Decide what follows a plain stretch. Returns the plain tokens of another one."""
         if not self._experience.costs.knows_plain:
             return _FIRST_STRETCH
-        name, best = self._best()
-        known = self._lessons[name].acceptance.rounds >= _KNOWN_AFTER
-        if known and best.sure_gain > _ENTER and not self._experience.purse.is_empty:
+        name, best = self._best(self._lessons)
+        if self._is_known(name) and best.sure_gain > _ENTER and not self._experience.purse.is_empty:
             self._lead, self._spell = name, Spell(best.plan, SPELL_LOSS)
-        elif self._experience.purse.affords_trial and (self._pauses_taken or not known):
-            self._lead = name
-            # What this session was like is what is tried.
-            self._leading.affinity = Affinity()
-            self._spell = Spell(best.plan if known else self._first_choice, TRIAL_LOSS)
-        else:
-            return self._pause()
-        return 0
+            return 0
+        # What scouts bring is known without a trial.
+        scouts = self.scouts
+        if self._begins_trial([name for name in self._lessons if name not in scouts]):
+            return 0
+        return _SCOUTED_STRETCH if scouts else self._pause()
+
+    def _is_known(self, name: str) -> bool:
+        return self._lessons[name].acceptance.rounds >= _KNOWN_AFTER
+
+    def _begins_trial(self, names: Sequence[str]) -> bool:
+        """Begin one of these drafters if it is due and there is time to lose."""
+        if not names or not self._experience.purse.affords_trial:
+            return False
+        name, best = self._best(names)
+        known = self._is_known(name)
+        if known and not self._pauses_taken:
+            return False
+        self._lead = name
+        # What this session was like is what is tried.
+        self._leading.affinity = Affinity()
+        self._spell = Spell(best.plan if known else self._first_choice, TRIAL_LOSS)
+        return True
 
     @property
     def _exploring(self) -> Plan:
@@ -201,7 +227,8 @@ class AutoPolicy:
 
     def _review(self, spell: Spell) -> bool:
         """Find a better plan. Returns whether none is any good, and none was."""
-        (name, best), current = self._best(), self._estimate(self._lead, spell.home)
+        name, best = self._best(self._lessons)
+        current = self._estimate(self._lead, spell.home)
         if best.gain < 1 and spell.net_us <= 0:
             return True
         is_other = (name, best.plan) != (self._lead, spell.home)
@@ -214,10 +241,10 @@ class AutoPolicy:
             spell.look_around(self._exploring)
         return False
 
-    def _best(self) -> tuple[str, Estimate]:
-        """Return the best plan, and the name of the drafter to ask for it."""
+    def _best(self, names: Iterable[str]) -> tuple[str, Estimate]:
+        """Return the best plan of these drafters, and the name of the one to ask for it."""
         all_of_them = [
-            (name, self._estimate(name, plan)) for name in self._lessons for plan in self._choices
+            (name, self._estimate(name, plan)) for name in names for plan in self._choices
         ]
         return max(all_of_them, key=lambda one: one[1].gain)
 

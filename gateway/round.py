@@ -210,7 +210,7 @@ class Rounds:
         if tree.committed_len < self.committed_len + (self._verifying is not None):
             return
         self._arrived[name] = tree
-        if name != self._policy.lead:
+        if name in self._policy.scouts:
             self._policy.scouted(name, tree)
 
     def on_drafter_open(self, name: str, drafter_id: str) -> None:

@@ -155,6 +155,22 @@ def test_a_session_changes_its_drafter_when_the_text_does():
     assert player.policy.lead == ""
 
 
+def test_a_session_that_is_unlike_the_others_is_found_out_early():
+    """Scouts tell within some dozens of tokens, without a draft verified."""
+    experience = Experience()
+    Player(fresh(GOOD, hits=(0.0,) * 4, rival_hits=(0.02,) * 4), "auto", NO_LIMIT, experience).play(
+        LONG
+    )
+    player = Player(
+        fresh(GOOD, hits=(0.0,) * 4, rival_hits=(0.95, 0.0, 0.0, 0.0)), "auto", NO_LIMIT, experience
+    )
+
+    assert not player.rounds.plan.steps
+    player.play(60)
+    assert player.policy.lead == "rival"
+    assert player.play(500).over_plain() > 2
+
+
 def test_a_named_drafter_has_no_rivals():
     experience = Experience(rivals=("rival",))
     policy = policy_for(Wish("auto", NO_LIMIT), experience, "mine")
