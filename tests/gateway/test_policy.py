@@ -165,7 +165,6 @@ def test_a_session_that_is_unlike_the_others_is_found_out_early():
         fresh(GOOD, hits=(0.0,) * 4, rival_hits=(0.95, 0.0, 0.0, 0.0)), "auto", NO_LIMIT, experience
     )
 
-    assert not player.rounds.plan.steps
     player.play(60)
     assert player.policy.lead == "rival"
     assert player.play(500).over_plain() > 2
