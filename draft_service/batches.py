@@ -24,6 +24,7 @@ class Batches:
     def __init__(self, row_budget: int = ROWS_OF_A_BATCH) -> None:
         """Batches of so many rows at most."""
         self._row_budget = row_budget
+        self._last: frozenset[Following] = frozenset()
         # Dictionaries without values: sets that keep their order.
         self._ready: dict[Drafter[Any], dict[Following, None]] = {}
 
@@ -31,6 +32,13 @@ class Batches:
     def are_waiting(self) -> bool:
         """Whether there is a batch to run."""
         return bool(self._ready)
+
+    @property
+    def lack_company(self) -> bool:
+        """Whether somebody is missing who shared the last batch, and so a step of the target."""
+        return self.are_waiting and any(
+            one not in self._ready.get(one.drafter, ()) for one in self._last
+        )
 
     def arrive(self, following: Following, frame: pb.TapFrame, arrived_ns: int) -> None:
         """Take a session's next frame. Whatever is wrong with it ends the session, and no other."""
@@ -45,6 +53,7 @@ class Batches:
     def close(self, following: Following) -> None:
         """Let go of a session, whatever is left to be done for it."""
         following.follower.close()
+        self._last -= {following}
         ready = self._ready.get(following.drafter, {})
         ready.pop(following, None)
         if not ready:
@@ -54,6 +63,7 @@ class Batches:
         """Run the next batch. The sessions that failed in it have their error."""
         drafter = next(iter(self._ready))
         sessions = list(self._ready.pop(drafter))
+        self._last = frozenset(sessions)
         report = _run(drafter, sessions, self._row_budget)
         behind = [following for following in sessions if following.backlog.num_rows]
         if behind:

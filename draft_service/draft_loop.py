@@ -24,6 +24,9 @@ from protos import speculation_pb2 as pb
 
 # How long a shadow's batch may hold up those that arrive meanwhile.
 _ROWS_OF_A_SHADOW_BATCH = 64
+# How long a batch waits for those who shared the last one: their taps come from one step, and who
+# missed a batch would wait for all of it.
+_GATHER_S = 0.0004
 
 
 class DraftLoop:
@@ -83,6 +86,7 @@ class DraftLoop:
     def _run(self) -> None:
         while not self._stopping:
             self._take_events()
+            self._gather()
             if self._next_batches.are_waiting and not self._stopping:
                 self._run_next()
 
@@ -105,6 +109,15 @@ class DraftLoop:
         with suppress(Empty):
             while True:
                 self._events.get_nowait()()
+
+    def _gather(self) -> None:
+        """Wait a moment for company."""
+        until = time.perf_counter() + _GATHER_S
+        while self._blocking.lack_company and not self._stopping:
+            try:
+                self._events.get(timeout=max(until - time.perf_counter(), 0))()
+            except Empty:
+                return
 
     def _tell(self, report: Report) -> None:
         self.load.count(report)

@@ -57,6 +57,11 @@ class Generation:
     # For measurements: the text is not the model's then.
     forced_accept_length: float | None = None
 
+    @property
+    def simulated(self) -> bool:
+        """Whether the text is not the model's."""
+        return self.forced_accept_length is not None
+
 
 def parse_request(
     request: pb.GenerateRequest, model: ModelText, record_share: float = 0.0

@@ -65,6 +65,8 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         self._replicas = replicas
         self._rules = rules
         self._experience = experience
+        # What simulated requests teach is not true of others.
+        self._simulated = Experience()
         self._running = 0
         self._listed_at = -math.inf
         self._listing: asyncio.Task[None] | None = None
@@ -141,7 +143,8 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncGenerator[pb.GenerateResponse]:
         # An id of our own: two clients may choose the same request id.
         target = TargetStream(self._target, secrets.token_hex(16))
-        policy = policy_for(generation.speculation, self._experience, generation.drafter_id)
+        experience = self._simulated if generation.simulated else self._experience
+        policy = policy_for(generation.speculation, experience, generation.drafter_id)
         session = Session(generation, self._model, target, policy, self._rules.deadline_s)
         first_ns = 0
         async with aclosing(session.run(self._replicas)) as chunks:
@@ -168,7 +171,7 @@ def _to_proto(generation: Generation, committed: Committed) -> pb.GenerateRespon
         accepted_tokens=accepted,
         accepted_text_len=len("".join(chunk.texts[:accepted])),
         timings=_timings(committed.timings) if committed.timings else None,
-        simulated=generation.forced_accept_length is not None,
+        simulated=generation.simulated,
     )
 
 
@@ -222,7 +225,7 @@ def _statistics(
             pb.PlanUse(plan=plan.to_proto(), rounds=rounds)
             for plan, rounds in statistics.rounds_by_plan.most_common()
         ],
-        simulated=generation.forced_accept_length is not None,
+        simulated=generation.simulated,
     )
 
 

@@ -37,6 +37,30 @@ def test_sessions_of_one_drafter_run_together_those_of_another_after_them():
     assert together == [sessions[::2], sessions[1::2]]
 
 
+def test_who_shared_the_last_batch_is_missed_until_all_are_there_or_gone():
+    """They share a step of the target, too; nobody else is waited for."""
+    batches, drafter = Batches(), NotingDrafter()
+    first, second, stranger = (following(drafter) for _ in range(3))
+    arrive(batches, first, frame(0, [8, 9]))
+    arrive(batches, second, frame(0, [8, 9]))
+    assert not batches.lack_company
+    batches.run_next()
+    assert not batches.lack_company
+
+    arrive(batches, stranger, frame(0, [8, 9]))
+    arrive(batches, first, frame(2, [1]))
+    assert batches.lack_company
+    arrive(batches, second, frame(2, [1]))
+    assert not batches.lack_company
+
+    batches.run_next()
+    arrive(batches, first, frame(3, [2]))
+    batches.close(second)
+    assert batches.lack_company
+    batches.close(stranger)
+    assert not batches.lack_company
+
+
 def test_drafters_with_much_to_do_take_turns():
     batches, drafters = Batches(), [NotingDrafter(), NotingDrafter()]
     for drafter in drafters:
