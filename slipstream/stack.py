@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -75,7 +75,10 @@ def default_drafters(model: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class StackConfig:
-    """What to run. `drafters` as for the draft service, the default first."""
+    """What to run. `drafters` as for the draft service, the default first.
+
+    Those of `services` are started; the others are expected at their addresses.
+    """
 
     model: Path
     addresses: Addresses
@@ -86,6 +89,8 @@ class StackConfig:
     services: Sequence[str] = ("target", "draft", "gateway")
     # Otherwise the services log to files that live as long as the stack.
     log_to_terminal: bool = False
+    # What `python -m` runs in a service's place, with arguments that come before its own.
+    stand_ins: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class StackError(Exception):
@@ -110,7 +115,7 @@ class LocalStack:
         Raises StackError if a port is taken, a service ends, or a drafter does not fit.
         """
         try:
-            check_ports(self.addresses)
+            check_ports([getattr(self.addresses, name) for name in self.config.services])
             for name in self.config.services:
                 self.spawn(name)
             for name in self.processes:
@@ -124,7 +129,8 @@ class LocalStack:
     def spawn(self, name: str) -> None:
         """Start one service ("target", "draft" or "gateway"), also in the place of a dead one."""
         threads = {"target": os.cpu_count() or 1}.get(name, 1)
-        command = [sys.executable, "-m", _MODULES[name], *self._arguments(name)]
+        module = self.config.stand_ins.get(name, (_MODULES[name],))
+        command = [sys.executable, "-m", *module, *self._arguments(name)]
         with self._log_file(name) as log:
             self.processes[name] = subprocess.Popen(
                 command,
@@ -242,11 +248,11 @@ class LocalStack:
 _MODULES = {"target": "target_service", "draft": "draft_service", "gateway": "gateway"}
 
 
-def check_ports(addresses: Addresses) -> None:
+def check_ports(addresses: Sequence[str]) -> None:
     """Raise StackError for a port that is named twice or taken: a probe would reach another's."""
     listeners: list[socket.socket] = []
     try:
-        for address in (addresses.gateway, addresses.target, addresses.draft):
+        for address in addresses:
             host, _, port = address.rpartition(":")
             listeners.append(socket.create_server((host, int(port))))
     except OSError as error:
