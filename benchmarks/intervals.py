@@ -51,6 +51,17 @@ def mean_of(values: Sequence[float]) -> Estimate:
     return _estimate(float(np.exp(samples.mean())), draws)
 
 
+def ratio_of_sums(over: Sequence[float], under: Sequence[float]) -> Estimate:
+    """Return sum(over) / sum(under), of pairs that are drawn together.
+
+    What takes long counts for much, as it does to whoever waits. Raises ValueError for none.
+    """
+    numerators, denominators = _samples(over), _samples(under)
+    picks = _picks(len(numerators))
+    draws = numerators[picks].sum(axis=1) / denominators[picks].sum(axis=1)
+    return _estimate(float(numerators.sum() / denominators.sum()), draws)
+
+
 def _samples(values: Sequence[float]) -> Floats:
     if not values:
         raise ValueError("an estimate needs at least one value, got none")

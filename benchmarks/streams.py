@@ -13,11 +13,15 @@ from slipstream.client import AsyncClient, Request
 
 @dataclass
 class Answer:
-    """When each chunk of an answer came, and how many tokens it had. Seconds on our own clock."""
+    """When each chunk of an answer came, how many tokens it had, and which.
+
+    Seconds on our own clock.
+    """
 
     started: float
     times: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
     finish: pb.FinishInfo | None = None
 
     def tokens_between(self, first: float, last: float) -> int:
@@ -43,6 +47,7 @@ async def take(client: AsyncClient, request: Request, taken: Answer) -> None:
     async for chunk in client.stream(request):
         taken.times.append(time.perf_counter())
         taken.tokens.append(len(chunk.token_ids))
+        taken.token_ids += chunk.token_ids
         if chunk.HasField("finish"):
             taken.finish = chunk.finish
 

@@ -23,8 +23,8 @@ from slipstream.connection import (
     served,
 )
 from slipstream.generate import Prompt, read_prompts
-from slipstream.model_cache import DEFAULT_MODEL
-from slipstream.stack import WEIGHTS
+from slipstream.model_cache import DEFAULT_MODEL, resolve_model
+from slipstream.stack import WEIGHTS, default_drafters
 
 if TYPE_CHECKING:
     from benchmarks.reports import Presentation
@@ -206,6 +206,49 @@ def simulate(
     simulate_benchmark.run(plots, policy=policy, show=console.print_json)
 
 
+@app.command()
+def adversity(
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(help="quality, delay, cost, load or gone; repeat it; none: all of them"),
+    ] = None,
+    fixed: Annotated[
+        list[str] | None, typer.Option(help="a fixed arm, as STEPSxTOP_KxDRAFT_TOKENS; repeat it")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="of auto's decoding before and after each change")
+    ] = 45.0,
+    prompts: Prompts = None,
+    seed: Annotated[int, typer.Option(min=0, help="orders prompts and arms")] = 0,
+    model: ModelOption = DEFAULT_MODEL,
+    load: LoadOption = None,
+    weights: Weights = "auto",
+    out: Annotated[Path, typer.Option(help="directory of report, tables and pictures")] = Path(
+        "build/adversity"
+    ),
+) -> None:
+    """Let things go wrong while a local stack serves: exit code 1 if auto then loses."""
+    from benchmarks.adversity import run as benchmark
+    from benchmarks.adversity.scenario import SCENARIO_NAMES
+
+    _check_weights(weights)
+    directory = resolve_model(model)
+    options = benchmark.AdversityOptions(
+        directory,
+        load or default_drafters(directory),
+        _read(prompts),
+        scenario or SCENARIO_NAMES,
+        fixed or benchmark.DEFAULT_SETTINGS,
+        seconds,
+        seed=seed,
+        weights=weights,
+    )
+    found = benchmark.run(options, out, messages.print)
+    console.print((out / "adversity.md").read_text(), markup=False, soft_wrap=True)
+    if any(one.failed for one in found):
+        raise typer.Exit(1)
+
+
 def _read(path: Path | None) -> Sequence[Prompt]:
     from benchmarks.arms import SIX_TASKS
 
@@ -215,9 +258,13 @@ def _read(path: Path | None) -> Sequence[Prompt]:
 def _serving(
     gateway: str | None, model: str, load: list[str] | None, weights: str, forced: float | None
 ) -> AbstractContextManager[Served]:
+    _check_weights(weights)
+    return served(gateway, model, load, ["--weights", weights, *forcing(forced)])
+
+
+def _check_weights(weights: str) -> None:
     if weights not in WEIGHTS:
         raise typer.BadParameter(f"must be one of {', '.join(WEIGHTS)}, got {weights!r}")
-    return served(gateway, model, load, ["--weights", weights, *forcing(forced)])
 
 
 def _on_machine(report: dict[str, Any], where: Served) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.intervals import mean_of, median_of
+from benchmarks.intervals import mean_of, median_of, ratio_of_sums
 
 VALUES = st.lists(st.floats(0.1, 10), min_size=1, max_size=12)
 
@@ -36,6 +36,16 @@ def test_the_mean_of_ratios_is_the_ratio_of_means():
 def test_a_mean_counts_every_value_and_a_median_does_not():
     assert median_of([1, 1, 1, 1, 16]).value == 1
     assert mean_of([1, 1, 1, 1, 16]).value == pytest.approx(16**0.2)
+
+
+def test_a_ratio_of_sums_counts_what_takes_long():
+    assert ratio_of_sums([1, 30], [2, 10]).value == 31 / 12
+
+
+def test_pairs_are_drawn_together():
+    """Every pair has the ratio 3, however large it is: there is no doubt."""
+    found = ratio_of_sums([3, 30, 300], [1, 10, 100])
+    assert (found.low, found.value, found.high) == pytest.approx((3, 3, 3))
 
 
 @given(VALUES)
