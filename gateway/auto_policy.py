@@ -43,9 +43,9 @@ _CLEARLY_BETTER = 1.03
 _CAUTION = 1.0
 # Scouts draft this, in the first tokens of a session and in some of every so many later.
 _SCOUTING = CHAINS[-1]
-_SCOUTED_FIRST = 48
-_SCOUTED = 32
-_SCOUTED_OF = 256
+_SCOUTED_FIRST = 24
+_SCOUTED = 12
+_SCOUTED_OF = 64
 # While they are out it is decided anew after so few plain tokens.
 _SCOUTED_STRETCH = 8
 # Of a plain step.
