@@ -65,7 +65,7 @@ class Batches:
         sessions = list(self._ready.pop(drafter))
         self._last = frozenset(sessions)
         report = _run(drafter, sessions, self._row_budget)
-        behind = [following for following in sessions if following.backlog.num_rows]
+        behind = [following for following in sessions if following.is_behind]
         if behind:
             self._ready[drafter] = dict.fromkeys(behind)
         return report

@@ -90,7 +90,7 @@ class _Times(NamedTuple):
 
 
 def _next_rows(sessions: Sequence[Following], row_budget: int) -> list[Rows[Any]]:
-    behind = [following for following in sessions if following.backlog.num_rows]
+    behind = [following for following in sessions if following.is_behind]
     shares = fair_shares([following.backlog.num_rows for following in behind], row_budget)
     pieces = []
     for following, share in zip(behind, shares, strict=True):

@@ -27,6 +27,8 @@ from protos.pairing import Pairing
 
 # Frames handed over and not taken in: beyond these the stream is held back, the target notices.
 MAX_IN_FLIGHT = 32
+# A drafter that is not asked for drafts takes rows in so many at a time: each forward costs.
+LAZY_ROWS = 16
 
 
 class InFlight(Protocol):
@@ -102,6 +104,12 @@ class Following:
             return taps_TX
         chunks = taps_TX.chunk(len(self.tapped), dim=-1)
         return torch.cat([chunks[self.tapped.index(layer)] for layer in wanted], dim=-1)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether rows are to be taken in now."""
+        rows = self.backlog.num_rows
+        return rows >= LAZY_ROWS or (rows > 0 and self.session.plan.steps > 0)
 
     def next_rows(self, limit: int) -> Rows[Any]:
         """Return the oldest rows of the backlog, at most `limit`. Raises KvPoolFullError."""

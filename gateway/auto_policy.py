@@ -22,6 +22,7 @@ from gateway.acceptance import Affinity
 from gateway.experience import Estimate, Experience
 from gateway.lessons import Lessons, Round
 from gateway.plans import CHAINS, EXPLORING, NO_DRAFTS, within
+from gateway.scouting import Scouting
 from gateway.spell import SPELL_LOSS, TRIAL_LOSS, Spell
 from protos.messages import DraftTree, Plan
 
@@ -36,16 +37,18 @@ _PAUSES = (32, 64, 128, 256)
 _LEAD = 8
 # Rounds after which a drafter is known.
 _KNOWN_AFTER = 24
+# A drafter that should gain less is tried after so many pauses only.
+_HOPEFUL = 0.9
+_HOPELESS_PAUSES = 3
 # The gain with which to begin, and how much better another plan must be.
 _ENTER = 1.02
 _CLEARLY_BETTER = 1.03
 # Standard errors of the acceptance that are taken off to be sure.
 _CAUTION = 1.0
-# Scouts draft this, in the first tokens of a session and in some of every so many later.
+# Scouts draft this.
 _SCOUTING = CHAINS[-1]
-_SCOUTED_FIRST = 24
-_SCOUTED = 12
-_SCOUTED_OF = 64
+# Drafts of a scout after which it is known what a session is like for it.
+_SEEN_AFTER = 5
 # While they are out it is decided anew after so few plain tokens.
 _SCOUTED_STRETCH = 8
 # Of a plain step.
@@ -69,6 +72,8 @@ class AutoPolicy:
         self._pauses_taken = 0
         self._num_tokens = 0
         experience.num_sessions += 1
+        self._scouting = Scouting(experience)
+        self._scouting.look_at(0)
 
     @property
     def lead(self) -> str:
@@ -80,18 +85,20 @@ class AutoPolicy:
 
     @property
     def scouts(self) -> Mapping[str, Plan]:
-        """All that may lead, now and then; who leads a plain stretch only if that costs little."""
-        time = self._num_tokens < _SCOUTED_FIRST or self._num_tokens % _SCOUTED_OF < _SCOUTED
-        names = [name for name in self._lessons if name != self._lead or self._lead_may_scout]
-        return dict.fromkeys(names, _SCOUTING) if time and self._choices else {}
+        """Those that may lead and cost little, now and then."""
+        if not self._scouting.is_on or not self._choices:
+            return {}
+        leads = self._lead if self._spell is not None else None
+        return {name: _SCOUTING for name in self._lessons if name != leads and self._is_cheap(name)}
 
-    @property
-    def _lead_may_scout(self) -> bool:
-        """A drafter may share the target's machine: one that takes its time is not sent out."""
-        costs, drafter_id = self._experience.costs, self._leading.drafter_id
-        draft_us = costs.draft[drafter_id].of(_SCOUTING)
-        known = self._leading.acceptance.rounds > 0
-        return self._spell is None and known and draft_us < _CHEAP * self._experience.plain_us
+    def _is_cheap(self, name: str) -> bool:
+        """Whether a drafter takes next to no time: it may share the target's machine.
+
+        Others than the lead are sent out once to learn that.
+        """
+        draft_us = self._experience.costs.draft[self._lessons[name].drafter_id].of(_SCOUTING)
+        measured = name != self._lead or self._lessons[name].acceptance.rounds > 0
+        return measured and draft_us <= _CHEAP * self._experience.plain_us
 
     def plan(self, plain_left: int) -> Plan:
         """While plain tokens are to come drafts are of no use, but for the round after the last."""
@@ -117,7 +124,7 @@ class AutoPolicy:
         if plain_left:
             return 0
         if self._gives_up(self._spell):
-            self._spell = None
+            self._end_spell()
             return self._pause()
         if not drafter_open:
             return _ABSENT_STRETCH if self._spell.rounds else _SHORT_STRETCH
@@ -153,52 +160,87 @@ class AutoPolicy:
     def learn(self, one: Round, tokens: list[int], *, plain: bool) -> None:
         self._num_tokens += one.num_tokens
         self._experience.purse.pass_time(one.took_us)
-        if plain:
+        if plain and self._is_undisturbed:
             self._leading.plain(one)
         elif self._spell is not None and (one.waited or one.drafted is not None):
             self._learn_round(one, self._spell)
         for lessons in self._lessons.values():
             lessons.judge(tokens)
+        self._scouting.look_at(self._num_tokens)
+
+    @property
+    def _is_undisturbed(self) -> bool:
+        """Whether a plain step is one as if there were no drafters: none joins, none drafts."""
+        return not self.scouts and (self._spell is None or self._spell.rounds > 0)
 
     def _learn_round(self, one: Round, spell: Spell) -> None:
         spell.count(missed=one.waited)
         gain_us = self._leading.round(one, spell.plan if spell.settled else None)
         if (spell.settled or one.waited) and self._experience.costs.knows_plain:
-            self._experience.purse.settle(gain_us)
             spell.gain(gain_us, self._experience.plain_us)
 
     def end(self) -> None:
+        self._end_spell()
+        self._scouting.end()
         self._experience.num_sessions -= 1
+
+    def _begin_spell(self, name: str, plan: Plan, *, is_trial: bool = False) -> None:
+        self._lead = name
+        self._spell = Spell(plan, TRIAL_LOSS if is_trial else SPELL_LOSS, is_trial=is_trial)
+        self._experience.trying += is_trial
+
+    def _end_spell(self) -> None:
+        if self._spell is not None:
+            self._experience.purse.settle(self._spell.total_us)
+            self._experience.trying -= self._spell.is_trial
+            self._spell = None
 
     def _consider(self) -> int:
         """Decide what follows a plain stretch. Returns the plain tokens of another one."""
         if not self._experience.costs.knows_plain:
             return _FIRST_STRETCH
-        name, best = self._best(self._lessons)
-        if self._is_known(name) and best.sure_gain > _ENTER and not self._experience.purse.is_empty:
-            self._lead, self._spell = name, Spell(best.plan, SPELL_LOSS)
-            return 0
         # What scouts bring is known without a trial.
-        scouts = self.scouts
-        if self._begins_trial([name for name in self._lessons if name not in scouts]):
+        others = [name for name in self._lessons if not self._may_scout(name)]
+        strangers = [name for name in others if not self._was_tried(name)]
+        if self._begins_trial(strangers) or self._begins_surely() or self._begins_trial(others):
             return 0
-        return _SCOUTED_STRETCH if scouts else self._pause()
+        return _SCOUTED_STRETCH if self.scouts else self._pause()
+
+    def _begins_surely(self) -> bool:
+        """Begin the best of the drafters that are known, if it surely gains."""
+        known = [name for name in self._lessons if self._is_known(name)]
+        if not known or self._experience.purse.is_empty:
+            return False
+        name, best = self._best(known)
+        if best.sure_gain > _ENTER:
+            self._begin_spell(name, best.plan)
+        return best.sure_gain > _ENTER
+
+    def _may_scout(self, name: str) -> bool:
+        return self._lessons[name].acceptance.rounds > 0 and self._is_cheap(name)
 
     def _is_known(self, name: str) -> bool:
+        """Whether a spell may begin with a drafter; scouts must have seen this session's text.
+
+        Sessions differ most in how much they copy: what others did says little of this one.
+        """
+        seen = self._lessons[name].num_judged >= _SEEN_AFTER or not self._may_scout(name)
+        return seen and self._was_tried(name)
+
+    def _was_tried(self, name: str) -> bool:
         return self._lessons[name].acceptance.rounds >= _KNOWN_AFTER
 
     def _begins_trial(self, names: Sequence[str]) -> bool:
-        """Begin one of these drafters if it is due and there is time to lose."""
-        if not names or not self._experience.purse.affords_trial:
+        """Begin one of these drafters if it is due and there is time to lose: one at a time."""
+        if not names or self._experience.trying or not self._experience.purse.affords_trial:
             return False
         name, best = self._best(names)
-        known = self._is_known(name)
-        if known and not self._pauses_taken:
+        known = self._was_tried(name)
+        if known and self._pauses_taken < (1 if best.gain > _HOPEFUL else _HOPELESS_PAUSES):
             return False
-        self._lead = name
         # What this session was like is what is tried.
-        self._leading.affinity = Affinity()
-        self._spell = Spell(best.plan if known else self._first_choice, TRIAL_LOSS)
+        self._lessons[name].affinity = Affinity()
+        self._begin_spell(name, best.plan if known else self._first_choice, is_trial=True)
         return True
 
     @property
@@ -219,10 +261,11 @@ class AutoPolicy:
 
     def _gives_up(self, spell: Spell) -> bool:
         """Whether to stop speculating; if not, the spell may have another plan now."""
-        if spell.has_lost(self._experience.plain_us) or self._experience.purse.is_empty:
+        if spell.has_lost(self._experience.plain_us):
             return True
-        if spell.is_long:
-            self._pauses_taken, spell.loss_allowed = 0, SPELL_LOSS
+        if spell.is_long and spell.is_trial:
+            self._pauses_taken, spell.loss_allowed, spell.is_trial = 0, SPELL_LOSS, False
+            self._experience.trying -= 1
         return spell.wants_review() and self._review(spell)
 
     def _review(self, spell: Spell) -> bool:
@@ -238,7 +281,7 @@ class AutoPolicy:
         elif spell.looks_around:
             spell.come_home()
         else:
-            spell.look_around(self._exploring)
+            spell.look_around((self._exploring, self._choices[0]))
         return False
 
     def _best(self, names: Iterable[str]) -> tuple[str, Estimate]:

@@ -63,6 +63,10 @@ class Experience:
     purse: Purse = field(default_factory=Purse)
     num_sessions: int = 0
     """Sessions that decode now."""
+    trying: int = 0
+    """Sessions in a trial."""
+    scouting: int = 0
+    """Sessions that scouts follow."""
     default_drafter: str = ""
     """The one that sessions got which named none."""
     rivals: tuple[str, ...] = ()

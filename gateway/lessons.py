@@ -14,6 +14,9 @@ from gateway.experience import Experience
 from gateway.plans import num_right, walk
 from protos.messages import DraftTree, Plan, VerifyTimings
 
+# Drafts that wait for the text to tell: a dishonest drafter may send any number.
+_MOST_OPEN = 32
+
 
 @dataclass(frozen=True)
 class Round:
@@ -48,6 +51,8 @@ class Lessons:
         self._experience = experience
         self.drafter_id = drafter_id
         self.affinity = Affinity()
+        self.num_judged = 0
+        """Drafts of this session."""
         self._open: list[_Open] = []
 
     @property
@@ -82,6 +87,7 @@ class Lessons:
         """Take in a tree that nobody will verify."""
         self._experience.costs.draft[self.drafter_id].add(plan, tree.timings)
         self._open.append(_Open(plan, self.drafter_id, tree, len(tree.tokens)))
+        del self._open[:-_MOST_OPEN]
 
     def judge(self, tokens: Sequence[int]) -> None:
         """Judge the drafts that the committed tokens tell enough about."""
@@ -101,5 +107,6 @@ class Lessons:
         self._open = still_open
 
     def _compare(self, plan: Plan, right: int) -> None:
+        self.num_judged += 1
         expected, _ = self.acceptance.expected(plan)
         self.affinity.add(right, expected)

@@ -206,12 +206,14 @@ class Rounds:
         return self._send(DraftTree.plain(self.committed_len, self.tokens[-1]))
 
     def on_tree(self, name: str, tree: DraftTree) -> None:
-        """Keep a tree for this state or the next: a draft may overtake its verdict. Drop others."""
-        if tree.committed_len < self.committed_len + (self._verifying is not None):
-            return
-        self._arrived[name] = tree
+        """Keep a tree for this state or the next: a draft may overtake its verdict. Drop others.
+
+        What a scout drafts is only compared with the text, so it is never too late.
+        """
         if name in self._policy.scouts:
             self._policy.scouted(name, tree)
+        if tree.committed_len >= self.committed_len + (self._verifying is not None):
+            self._arrived[name] = tree
 
     def on_drafter_open(self, name: str, drafter_id: str) -> None:
         """The drafter that was asked for by this name follows the session from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protos.messages import Plan
@@ -29,6 +30,9 @@ class Spell:
     rounds: int = 0
     net_us: float = 0.0
     """Gained against plain decoding; no more than a few steps, so that losses show at once."""
+    total_us: float = 0.0
+    """The same, all of it."""
+    is_trial: bool = False
     _home: Plan | None = None
     """The plan to come back to from one that is only looked at."""
     _home_net_us: float = 0.0
@@ -68,6 +72,7 @@ class Spell:
 
     def gain(self, gain_us: float, plain_us: float) -> None:
         """A round gained so much; what is gained is forgotten beyond a few plain steps."""
+        self.total_us += gain_us
         self.net_us = min(self.net_us + gain_us, _MOST_GAIN * plain_us)
 
     def has_lost(self, plain_us: float) -> bool:
@@ -99,14 +104,15 @@ class Spell:
         self.plan, self._home = plan, None
         self._since_change, self._looks = 0, 0
 
-    def look_around(self, plan: Plan) -> None:
-        """Now and then, use a plan until the next review: its costs may have changed unseen.
+    def look_around(self, plans: Sequence[Plan]) -> None:
+        """Now and then, use one of these plans until the next review, each in turn.
 
-        The less it helps, the more rarely.
+        What it costs may have changed unseen. The less it helps, the more rarely.
         """
         pause = _LOOK_AROUND_AFTER[min(self._looks, len(_LOOK_AROUND_AFTER) - 1)]
         if self.rounds - self._looked_at < pause:
             return
+        plan = plans[self._looks % len(plans)]
         self._looked_at = self.rounds
         self._looks += 1
         if plan != self.plan:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from draft_service.drafters import Draft
 from draft_service.engine import ROWS_OF_A_BATCH, fair_shares, run_batch
+from draft_service.following import LAZY_ROWS
 from draft_service.kv_pool import KvPoolFullError
 from protos.messages import DraftTree, Plan
 from tests.draft_service.noting_drafter import NotingDrafter, following, frame
@@ -83,18 +84,33 @@ def test_nothing_to_take_in_or_to_draft_is_not_asked_for():
     drafter = NotingDrafter()
 
     run_batch(drafter, [ready(drafter, frame(0, [], 3))])
-    run_batch(drafter, [ready(drafter, frame(0, [8, 9]), plan=NO_PLAN)])
+    run_batch(drafter, [ready(drafter, frame(0, [8] * LAZY_ROWS), plan=NO_PLAN)])
 
     assert [len(batch) for batch in drafter.extended] == [1]
     assert drafter.drafted == []
+
+
+def test_rows_are_taken_in_by_many_at_once_while_nobody_wants_drafts():
+    """A forward for each would cost a machine that the target may share."""
+    drafter = NotingDrafter()
+    followed = ready(drafter, frame(0, [8] * (LAZY_ROWS - 2)), plan=NO_PLAN)
+    run_batch(drafter, [followed])
+    assert drafter.extended == []
+
+    followed.session.plan = Plan(3)
+    followed.arrive(frame(LAZY_ROWS - 2, [9]), 0)
+    (news,) = run_batch(drafter, [followed]).news
+
+    assert [rows.tokens for rows in drafter.extended[0]] == [[8] * (LAZY_ROWS - 2) + [9]]
+    assert news.tree is not None
 
 
 @pytest.mark.parametrize("rows", [1000, 3])
 def test_a_session_for_which_there_is_no_room_ends_and_the_others_go_on(rows):
     """Its own pages are free at once: the one behind it finds them."""
     drafter = NotingDrafter(num_pages=1)
-    first = ready(drafter, frame(0, [8] * 10), plan=NO_PLAN)
-    greedy = ready(drafter, frame(0, [8] * rows), plan=NO_PLAN)
+    first = ready(drafter, frame(0, [8] * LAZY_ROWS), plan=NO_PLAN)
+    greedy = ready(drafter, frame(0, [8] * rows))
     run_batch(drafter, [first])
 
     report = run_batch(drafter, [greedy])

@@ -11,7 +11,7 @@ ROUNDS = st.lists(st.tuples(st.floats(1e3, 1e5), st.floats(-1e5, 1e5)), min_size
 
 @given(ROUNDS)
 def test_over_any_stretch_no_more_is_lost_than_a_share_and_the_limit(rounds):
-    """A round is begun only with something in the purse; the last one may overdraw it once."""
+    """A spell is begun only with something in the purse; the last one may overdraw it once."""
     purse = Purse()
     elapsed, net, lowest = 0.0, 0.0, 0.0
     for took_us, gain_us in rounds:
@@ -24,13 +24,13 @@ def test_over_any_stretch_no_more_is_lost_than_a_share_and_the_limit(rounds):
         net = min(net + gain_us, 0.0)
         lowest = min(lowest, net)
 
-    assert -lowest <= 0.01 * elapsed + 0.2 * SECOND + 1e5 + 1
+    assert -lowest <= 0.005 * elapsed + 0.15 * SECOND + 1e5 + 1
 
 
 def test_gains_are_not_saved_up_to_be_lost_later():
     purse = Purse()
     purse.settle(100 * SECOND)
-    purse.settle(-0.2 * SECOND)
+    purse.settle(-0.15 * SECOND)
 
     assert purse.is_empty
 
@@ -38,6 +38,6 @@ def test_gains_are_not_saved_up_to_be_lost_later():
 def test_an_empty_purse_fills_with_time():
     purse = Purse(-0.01 * SECOND)
     assert not purse.affords_trial
-    for _ in range(500):
+    for _ in range(1000):
         purse.pass_time(0.01 * SECOND)
     assert purse.affords_trial
