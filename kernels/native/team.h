@@ -18,6 +18,19 @@ struct Range {
   int end;
 };
 
+// A number that only grows, and those who wait for it to.
+class Signal {
+ public:
+  int value() const { return value_.load(std::memory_order_acquire); }
+  void wait_while(int old, int pauses);
+  void raise();
+
+ private:
+  // On a cache line of its own: it is written by one thread while others read.
+  alignas(64) std::atomic<int> value_{0};
+  std::atomic<int> sleepers_{0};
+};
+
 class Team {
  public:
   static Team& instance();
@@ -52,9 +65,8 @@ class Team {
   int size_ = 1;
   Function function_ = nullptr;
   const void* context_ = nullptr;
-  // Each on a cache line of its own: they are written by one thread while others read.
-  alignas(64) std::atomic<int> job_{0};
-  alignas(64) std::atomic<int> phase_{0};
+  Signal job_;
+  Signal phase_;
   alignas(64) std::atomic<int> arrived_{0};
   std::atomic<bool> stopping_{false};
 };
