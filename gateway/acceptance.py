@@ -181,9 +181,12 @@ class Affinity:
 
     own: float = 0.0
     expected: float = 0.0
+    rounds_right: float = 0.0
+    """Lately, with anything right."""
 
     def add(self, right: int, expected: float) -> None:
         """Take a round in: what was right, and what would have been on average."""
+        self.rounds_right = self.rounds_right * _SESSION_DECAY + (right > 0)
         self.own = self.own * _SESSION_DECAY + right
         self.expected = self.expected * _SESSION_DECAY + expected
 

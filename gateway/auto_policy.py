@@ -16,12 +16,13 @@ had in its time; both are estimated from what was measured (experience.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gateway.acceptance import Affinity
-from gateway.experience import Estimate, Experience
+from gateway.candidates import SCOUTING, Candidates
+from gateway.experience import Experience
 from gateway.lessons import Lessons, Round
-from gateway.plans import CHAINS, EXPLORING, NO_DRAFTS, within
+from gateway.plans import EXPLORING, NO_DRAFTS
 from gateway.scouting import Scouting
 from gateway.spell import SPELL_LOSS, TRIAL_LOSS, Spell
 from protos.messages import DraftTree, Plan
@@ -35,24 +36,14 @@ _ABSENT_STRETCH = 16
 _PAUSES = (32, 64, 128, 256)
 # So many tokens before a plain stretch ends it is decided what follows: drafters need time to join.
 _LEAD = 8
-# Rounds after which a drafter is known.
-_KNOWN_AFTER = 24
 # A drafter that should gain less is tried after so many pauses only.
 _HOPEFUL = 0.9
 _HOPELESS_PAUSES = 3
 # The gain with which to begin, and how much better another plan must be.
 _ENTER = 1.02
 _CLEARLY_BETTER = 1.03
-# Standard errors of the acceptance that are taken off to be sure.
-_CAUTION = 1.0
-# Scouts draft this.
-_SCOUTING = CHAINS[-1]
-# Drafts of a scout after which it is known what a session is like for it.
-_SEEN_AFTER = 5
 # While they are out it is decided anew after so few plain tokens.
 _SCOUTED_STRETCH = 8
-# Of a plain step.
-_CHEAP = 0.05
 
 
 class AutoPolicy:
@@ -60,12 +51,7 @@ class AutoPolicy:
 
     def __init__(self, experience: Experience, limits: Plan, drafter_id: str) -> None:
         self._experience = experience
-        self._choices = within(limits)
-        # By the name that a drafter is asked for; the default has none.
-        names = (drafter_id,) if drafter_id else ("", *experience.rivals)
-        self._lessons = {
-            name: Lessons(experience, name or experience.default_drafter) for name in names
-        }
+        self._drafters = Candidates(experience, limits, drafter_id)
         self._lead = drafter_id
         # None: a plain stretch.
         self._spell: Spell | None = None
@@ -86,19 +72,10 @@ class AutoPolicy:
     @property
     def scouts(self) -> Mapping[str, Plan]:
         """Those that may lead and cost little, now and then."""
-        if not self._scouting.is_on or not self._choices:
+        if not self._scouting.is_on or not self._drafters.plans:
             return {}
-        leads = self._lead if self._spell is not None else None
-        return {name: _SCOUTING for name in self._lessons if name != leads and self._is_cheap(name)}
-
-    def _is_cheap(self, name: str) -> bool:
-        """Whether a drafter takes next to no time: it may share the target's machine.
-
-        Others than the lead are sent out once to learn that.
-        """
-        draft_us = self._experience.costs.draft[self._lessons[name].drafter_id].of(_SCOUTING)
-        measured = name != self._lead or self._lessons[name].acceptance.rounds > 0
-        return measured and draft_us <= _CHEAP * self._experience.plain_us
+        leads = self._spell is not None
+        return dict.fromkeys(self._drafters.remote_scouts(self._lead, leads=leads), SCOUTING)
 
     def plan(self, plain_left: int) -> Plan:
         """While plain tokens are to come drafts are of no use, but for the round after the last."""
@@ -113,11 +90,11 @@ class AutoPolicy:
 
     @property
     def _leading(self) -> Lessons:
-        return self._lessons[self._lead]
+        return self._drafters[self._lead]
 
     def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
         """Decide a little before a plain stretch ends, and before every round."""
-        if not self._choices:
+        if not self._drafters.plans:
             return 0 if plain_left else _FOR_GOOD
         if self._spell is None:
             return self._consider() if plain_left <= _LEAD else 0
@@ -148,14 +125,14 @@ class AutoPolicy:
         return tree.trimmed(best)
 
     def drafter_opened(self, name: str, drafter_id: str) -> None:
-        if name in self._lessons:
-            self._lessons[name].drafter_id = drafter_id
+        if name in self._drafters:
+            self._drafters[name].drafter_id = drafter_id
         if not name:
             self._experience.default_drafter = drafter_id
 
     def scouted(self, name: str, tree: DraftTree) -> None:
-        if name in self._lessons:
-            self._lessons[name].scouted(tree, _SCOUTING)
+        if name in self._drafters:
+            self._drafters[name].scouted(tree, SCOUTING)
 
     def learn(self, one: Round, tokens: list[int], *, plain: bool) -> None:
         self._num_tokens += one.num_tokens
@@ -164,9 +141,10 @@ class AutoPolicy:
             self._leading.plain(one)
         elif self._spell is not None and (one.waited or one.drafted is not None):
             self._learn_round(one, self._spell)
-        for lessons in self._lessons.values():
-            lessons.judge(tokens)
+        self._drafters.judge(tokens)
         self._scouting.look_at(self._num_tokens)
+        if self._scouting.is_on:
+            self._drafters.scout_here(tokens)
 
     @property
     def _is_undisturbed(self) -> bool:
@@ -186,7 +164,9 @@ class AutoPolicy:
 
     def _begin_spell(self, name: str, plan: Plan, *, is_trial: bool = False) -> None:
         self._lead = name
-        self._spell = Spell(plan, TRIAL_LOSS if is_trial else SPELL_LOSS, is_trial=is_trial)
+        # Scouts have seen little of a session.
+        is_short = is_trial or self._drafters.may_scout(name)
+        self._spell = Spell(plan, TRIAL_LOSS if is_short else SPELL_LOSS, is_trial=is_trial)
         self._experience.trying += is_trial
 
     def _end_spell(self) -> None:
@@ -200,58 +180,45 @@ class AutoPolicy:
         if not self._experience.costs.knows_plain:
             return _FIRST_STRETCH
         # What scouts bring is known without a trial.
-        others = [name for name in self._lessons if not self._may_scout(name)]
-        strangers = [name for name in others if not self._was_tried(name)]
+        others = [name for name in self._drafters if not self._drafters.may_scout(name)]
+        strangers = [name for name in others if not self._drafters.was_tried(name)]
         if self._begins_trial(strangers) or self._begins_surely() or self._begins_trial(others):
             return 0
-        return _SCOUTED_STRETCH if self.scouts else self._pause()
+        scouted = self._scouting.is_on and any(map(self._drafters.may_scout, self._drafters))
+        return _SCOUTED_STRETCH if scouted else self._pause()
 
     def _begins_surely(self) -> bool:
         """Begin the best of the drafters that are known, if it surely gains."""
-        known = [name for name in self._lessons if self._is_known(name)]
+        known = [name for name in self._drafters if self._drafters.is_known(name)]
         if not known or self._experience.purse.is_empty:
             return False
-        name, best = self._best(known)
+        name, best = self._drafters.best(known)
         if best.sure_gain > _ENTER:
             self._begin_spell(name, best.plan)
         return best.sure_gain > _ENTER
-
-    def _may_scout(self, name: str) -> bool:
-        return self._lessons[name].acceptance.rounds > 0 and self._is_cheap(name)
-
-    def _is_known(self, name: str) -> bool:
-        """Whether a spell may begin with a drafter; scouts must have seen this session's text.
-
-        Sessions differ most in how much they copy: what others did says little of this one.
-        """
-        seen = self._lessons[name].num_judged >= _SEEN_AFTER or not self._may_scout(name)
-        return seen and self._was_tried(name)
-
-    def _was_tried(self, name: str) -> bool:
-        return self._lessons[name].acceptance.rounds >= _KNOWN_AFTER
 
     def _begins_trial(self, names: Sequence[str]) -> bool:
         """Begin one of these drafters if it is due and there is time to lose: one at a time."""
         if not names or self._experience.trying or not self._experience.purse.affords_trial:
             return False
-        name, best = self._best(names)
-        known = self._was_tried(name)
+        name, best = self._drafters.best(names)
+        known = self._drafters.was_tried(name)
         if known and self._pauses_taken < (1 if best.gain > _HOPEFUL else _HOPELESS_PAUSES):
             return False
         # What this session was like is what is tried.
-        self._lessons[name].affinity = Affinity()
+        self._drafters[name].affinity = Affinity()
         self._begin_spell(name, best.plan if known else self._first_choice, is_trial=True)
         return True
 
     @property
     def _exploring(self) -> Plan:
         """Return the plan that tells most, within the limits."""
-        return EXPLORING if EXPLORING in self._choices else self._choices[-1]
+        return EXPLORING if EXPLORING in self._drafters.plans else self._drafters.plans[-1]
 
     @property
     def _first_choice(self) -> Plan:
         """Return what to try of an unknown drafter: much, and if that came too late, little."""
-        return self._choices[0] if self._pauses_taken % 2 else self._exploring
+        return self._drafters.plans[0] if self._pauses_taken % 2 else self._exploring
 
     def _pause(self) -> int:
         """Return how long to decode plainly before the next trial: longer every time."""
@@ -270,8 +237,8 @@ class AutoPolicy:
 
     def _review(self, spell: Spell) -> bool:
         """Find a better plan. Returns whether none is any good, and none was."""
-        name, best = self._best(self._lessons)
-        current = self._estimate(self._lead, spell.home)
+        name, best = self._drafters.best(self._drafters)
+        current = self._drafters.estimate(self._lead, spell.home)
         if best.gain < 1 and spell.net_us <= 0:
             return True
         is_other = (name, best.plan) != (self._lead, spell.home)
@@ -281,18 +248,5 @@ class AutoPolicy:
         elif spell.looks_around:
             spell.come_home()
         else:
-            spell.look_around((self._exploring, self._choices[0]))
+            spell.look_around((self._exploring, self._drafters.plans[0]))
         return False
-
-    def _best(self, names: Iterable[str]) -> tuple[str, Estimate]:
-        """Return the best plan of these drafters, and the name of the one to ask for it."""
-        all_of_them = [
-            (name, self._estimate(name, plan)) for name in names for plan in self._choices
-        ]
-        return max(all_of_them, key=lambda one: one[1].gain)
-
-    def _estimate(self, name: str, plan: Plan) -> Estimate:
-        lessons = self._lessons[name]
-        return self._experience.estimate(
-            lessons.drafter_id, plan, lessons.affinity.factor, _CAUTION
-        )

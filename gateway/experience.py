@@ -6,6 +6,7 @@ Sans-I/O. All sessions share it and add to it; it decides nothing.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,8 @@ class Experience:
     """Sessions that scouts follow."""
     default_drafter: str = ""
     """The one that sessions got which named none."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Of the drafters that are served, by id."""
     rivals: tuple[str, ...] = ()
     """The others that are served: a session that names none may find one of them better."""
     _kept: dict[tuple[str, Plan], Kept] = field(default_factory=lambda: defaultdict(Kept))

@@ -103,6 +103,8 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
 
     async def _list_rivals(self) -> None:
         listed = await self._list_drafters()
+        self._experience.kinds = {info.drafter_id: info.kind for info in listed.drafters}
+        self._experience.default_drafter = listed.default_drafter_id
         self._experience.rivals = tuple(
             info.drafter_id
             for info in listed.drafters

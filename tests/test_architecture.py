@@ -63,8 +63,9 @@ def test_import_contracts_hold():
 
 @pytest.mark.parametrize("package", ["gateway", "gateway.__main__"])
 def test_the_gateway_runs_without_torch(package):
-    """Importing the gateway loads neither torch nor our kernels."""
-    script = f"import {package}, sys; print([m for m in ('torch', 'kernels') if m in sys.modules])"
+    """Importing the gateway loads neither torch nor kernels that would need it."""
+    names = "('torch', 'kernels.attention', 'kernels.dispatch')"
+    script = f"import {package}, sys; print([m for m in {names} if m in sys.modules])"
 
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
 

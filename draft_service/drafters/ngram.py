@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from draft_service.drafters import Draft, Rows, Wanted
 from draft_service.kv_pool import KvUsage
+from kernels.prompt_lookup import PromptLookup
 from protos.messages import Plan
 from protos.pairing import Pairing
-
-_LENGTHS = (4, 3, 2)
 
 
 class NgramDrafter:
@@ -43,11 +42,10 @@ class NgramDrafter:
 
 
 class NgramFollower:
-    """Where each n-gram of a session was last followed by something."""
+    """Looks back in one session's text."""
 
     def __init__(self) -> None:
-        self._next_position: dict[tuple[int, ...], int] = {}
-        self._indexed = 1
+        self._lookup = PromptLookup()
 
     def reserve(self, num_rows: int) -> None:
         """Nothing is held."""
@@ -56,29 +54,6 @@ class NgramFollower:
         """Nothing is held."""
 
     def draft(self, tokens: Sequence[int], plan: Plan) -> Draft:
-        """Copy on from the last place where the longest known n-gram at the end occurred."""
-        self._index(tokens)
-        start = self._lookup(tokens)
-        if start is None:
-            return Draft()
-        # Copying may run into its own copy: that is how a loop goes on.
-        copied = list(tokens)
-        for offset in range(min(plan.steps, plan.draft_tokens - 1)):
-            copied.append(copied[start + offset])
-        drafted = tuple(copied[len(tokens) :])
+        """Copy on, as far as the plan goes."""
+        drafted = self._lookup.copied(tokens, min(plan.steps, plan.draft_tokens - 1))
         return Draft(drafted, tuple(range(len(drafted))))
-
-    def _index(self, tokens: Sequence[int]) -> None:
-        """Note what follows each n-gram, but for those at the very end."""
-        for position in range(self._indexed, len(tokens)):
-            for length in _LENGTHS:
-                if length <= position:
-                    self._next_position[tuple(tokens[position - length : position])] = position
-        self._indexed = max(self._indexed, len(tokens))
-
-    def _lookup(self, tokens: Sequence[int]) -> int | None:
-        for length in _LENGTHS:
-            found = self._next_position.get(tuple(tokens[-length:]))
-            if found is not None:
-                return found
-        return None

@@ -260,15 +260,3 @@ async def test_auto_measures_plain_decoding_before_it_asks_for_drafts():
     assert sum(plans.values()) == chunks[-1].finish.speculation.rounds
     assert plans[Plan(0)] > 0
     assert any(plan.steps for plan in plans)
-
-
-async def test_the_drafter_is_told_when_the_plan_changes():
-    """Plans follow the stream's opening, one after another, and the last one is the newest."""
-    async with session(drafters.silent) as (one, chunks, _, drafter):
-        async with aclosing(chunks):
-            await anext(chunks)
-            await eventually(lambda: drafter.num_sessions == 1)
-            drafts = one._drafts[""]
-            for steps in (2, 3, 0, 7):
-                drafts.ask(Plan(steps))
-            await eventually(lambda: [plan.steps for plan in drafter.plans][-1:] == [7])

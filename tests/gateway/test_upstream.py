@@ -177,7 +177,7 @@ async def following(*scripts):
             address = await stack.enter_async_context(service.serving())
             channels.append(await stack.enter_async_context(serving.open_channel(address)))
         stream = DraftStream(DraftReplicas(channels), "s", "", GENERATION, rounds, follower.hear)
-        follower.running = stream.following
+        follower.stream, follower.running = stream, stream.following
         yield follower
         stream.cancel()
         with suppress(asyncio.CancelledError):
@@ -192,6 +192,17 @@ async def test_drafts_reach_the_rounds_with_news_of_them():
         follower.commit()
         assert await follower.drafted() == drafters.right(RULE, follower.tokens)
         assert follower.news == 2
+
+
+async def test_a_drafter_is_told_of_every_plan_or_of_the_newest():
+    """Plans follow the stream's opening one after another; the last that arrives is the last."""
+    async with following(drafters.silent) as follower:
+        await eventually(lambda: follower.num_opened == [1])
+        for steps in (2, 3, 0, 7):
+            follower.stream.ask(Plan(steps))
+        (service,) = follower.services
+        await eventually(lambda: [plan.steps for plan in service.plans][-1:] == [7])
+        assert set(service.plans) <= {Plan(steps) for steps in (2, 3, 0, 7)}
 
 
 FINAL = ("FAILED_PRECONDITION", "NOT_FOUND", "INVALID_ARGUMENT", "UNIMPLEMENTED")
