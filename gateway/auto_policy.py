@@ -37,7 +37,9 @@ _PAUSES = (32, 64, 128, 256)
 # So many tokens before a plain stretch ends it is decided what follows: drafters need time to join.
 _LEAD = 8
 # A drafter that should gain less is tried after so many pauses only.
-_HOPEFUL = 0.9
+_HOPEFUL = 0.97
+# What joining costs a target that shares its machine with the drafter, in plain steps.
+_JOINING = 1.5
 _HOPELESS_PAUSES = 3
 # The gain with which to begin, and how much better another plan must be.
 _ENTER = 1.02
@@ -207,6 +209,7 @@ class AutoPolicy:
             return False
         # What this session was like is what is tried.
         self._drafters[name].affinity = Affinity()
+        self._experience.purse.settle(-_JOINING * self._experience.plain_us)
         self._begin_spell(name, best.plan if known else self._first_choice, is_trial=True)
         return True
 
