@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 
 from gateway.plans import CHAINS, TREES, Place, Walk, covers, num_right
 from protos.messages import DraftTree, Plan
@@ -163,10 +163,10 @@ def probability(tree: DraftTree, node: int) -> float | None:
     return math.exp(min(tree.logprobs[node], 0.0)) if tree.logprobs else None
 
 
-@cache
+@lru_cache(256)
 def _judged_by(plan: Plan) -> frozenset[Plan]:
-    """Return the plans whose trees a plan's trees contain, itself among them."""
-    return frozenset({other for other in (*CHAINS, *TREES) if covers(plan, other)} | {plan})
+    """Return the plans to choose from whose trees a plan's trees contain: not any that is asked."""
+    return frozenset({other for other in (*CHAINS, *TREES) if covers(plan, other)})
 
 
 def _continued(mean: float, known_steps: int, steps: int) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.acceptance import Acceptance
 from gateway.costs import Costs
+from gateway.plans import CHAINS, TREES
 from gateway.purse import Purse
 from protos.messages import Plan
 
@@ -77,8 +78,11 @@ class Experience:
     _kept: dict[tuple[str, Plan], Kept] = field(default_factory=lambda: defaultdict(Kept))
 
     def kept(self, drafter_id: str, plan: Plan) -> Kept:
-        """Return what is verified of a drafter's trees."""
-        return self._kept[drafter_id, plan]
+        """Return what is verified of a drafter's trees.
+
+        Only of the plans to choose from: requests may name thousands of others.
+        """
+        return self._kept[drafter_id, plan] if plan in (*CHAINS, *TREES) else Kept()
 
     @property
     def plain_us(self) -> float:

@@ -111,6 +111,16 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
             if not info.refusal and info.drafter_id != listed.default_drafter_id
         )
 
+    async def _unknown_drafter(self, drafter_id: str) -> str:
+        """Return what is wrong with a drafter's name: a short answer may end before it is tried."""
+        if not drafter_id or self._listing is None:
+            return ""
+        await asyncio.shield(self._listing)
+        known = self._experience.kinds
+        if not known or drafter_id in known:
+            return ""
+        return f"no drafter {drafter_id!r}; known: {', '.join(known)}"
+
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, context: Any
     ) -> AsyncIterator[pb.GenerateResponse]:
@@ -148,6 +158,7 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
         experience = self._simulated if generation.simulated else self._experience
         policy = policy_for(generation.speculation, experience, generation.drafter_id)
         session = Session(generation, self._model, target, policy, self._rules.deadline_s)
+        session.statistics.trouble = await self._unknown_drafter(generation.drafter_id)
         first_ns = 0
         async with aclosing(session.run(self._replicas)) as chunks:
             async for committed in chunks:

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gateway.acceptance import Acceptance, Affinity, Reliability, RightGuesses
-from gateway.plans import CHAINS, walk
+from gateway.plans import CHAINS, TREES, walk
 from protos.messages import DraftTree, Plan
 
 PLAN = Plan(3, 1, 4)
@@ -96,3 +96,13 @@ def test_a_session_differs_by_a_factor_that_begins_at_one():
     for _ in range(100):
         affinity.add(0, 1.0)
     assert affinity.factor < 0.2
+
+
+def test_plans_that_nobody_chooses_from_are_not_kept():
+    """Requests may name thousands of them."""
+    acceptance = Acceptance()
+    tree = chain(0.5, 0.5, 0.5)
+    for top_k in range(1, 60):
+        acceptance.add(Plan(9, top_k, 64), tree, walk(tree, [9, 99]))
+
+    assert set(acceptance.by_plan) <= {*CHAINS, *TREES}
