@@ -199,6 +199,8 @@ class DraftStream:
         self.following.cancel()
         if self._asking is not None:
             self._asking.cancel()
+        # What a cancelled task keeps of its frames must not keep us, nor we it.
+        self.following.add_done_callback(lambda _: vars(self).pop("following"))
 
     async def _run(self) -> None:
         """Follow the session until cancelled, with ever longer pauses between failures.

@@ -306,7 +306,8 @@ async def test_a_stream_whose_call_fails_as_it_is_cancelled_is_not_opened_again(
         DraftReplicas([grpc.aio.insecure_channel("x")]), "s", "", GENERATION, rounds, int
     )
     await asyncio.sleep(0)
+    running = stream.following
     stream.cancel()
-    await asyncio.wait([stream.following], timeout=5)
-    assert stream.following.done()
+    await asyncio.wait([running], timeout=5)
+    assert running.done()
     assert stream.opened == 1
