@@ -102,7 +102,10 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
             self._listing = asyncio.create_task(self._list_rivals())
 
     async def _list_rivals(self) -> None:
+        """Note which drafters there are. While nobody answers, what was known stays."""
         listed = await self._list_drafters()
+        if not listed.drafters:
+            return
         self._experience.kinds = {info.drafter_id: info.kind for info in listed.drafters}
         self._experience.default_drafter = listed.default_drafter_id
         self._experience.rivals = tuple(
@@ -111,11 +114,16 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
             if not info.refusal and info.drafter_id != listed.default_drafter_id
         )
 
-    async def _unknown_drafter(self, drafter_id: str) -> str:
-        """Return what is wrong with a drafter's name: a short answer may end before it is tried."""
-        if not drafter_id or self._listing is None:
+    async def _unknown_drafter(self, generation: Generation) -> str:
+        """Return what is wrong with a drafter's name: auto may not come to try it.
+
+        Replicas need not have the same drafters: with several, only opening a stream tells.
+        """
+        drafter_id, alone = generation.drafter_id, len(self._replicas) == 1
+        if not drafter_id or not alone or generation.speculation.mode != "auto":
             return ""
-        await asyncio.shield(self._listing)
+        if self._listing is not None:
+            await asyncio.shield(self._listing)
         known = self._experience.kinds
         if not known or drafter_id in known:
             return ""
@@ -153,12 +161,13 @@ class GenerationServicer(gateway_pb2_grpc.GenerationServiceServicer):
     async def _responses(
         self, generation: Generation, started_ns: int
     ) -> AsyncGenerator[pb.GenerateResponse]:
+        trouble = await self._unknown_drafter(generation)
         # An id of our own: two clients may choose the same request id.
         target = TargetStream(self._target, secrets.token_hex(16))
         experience = self._simulated if generation.simulated else self._experience
         policy = policy_for(generation.speculation, experience, generation.drafter_id)
         session = Session(generation, self._model, target, policy, self._rules.deadline_s)
-        session.statistics.trouble = await self._unknown_drafter(generation.drafter_id)
+        session.statistics.trouble = trouble
         first_ns = 0
         async with aclosing(session.run(self._replicas)) as chunks:
             async for committed in chunks:

@@ -39,6 +39,8 @@ class LocalGateway:
         self.stub = stub
         self.target: ScriptedTarget
         self.drafter: ScriptedDrafter
+        self.servicer: GenerationServicer
+        self.experience: Experience
         self.kill_target = stack.aclose
 
     async def is_free(self) -> bool:
@@ -71,13 +73,14 @@ async def gateway(
             await stack.enter_async_context(serving.open_channel(address))
             for address in (target_address, drafter_address or own_address)
         ]
+        experience = Experience()
         servicer = GenerationServicer(
             "scripted",
             MODEL,
             target_pb2_grpc.TargetServiceStub(channels[0]),
             DraftReplicas(channels[1:]),
             Rules(deadline_s, max_requests, record_share),
-            Experience(),
+            experience,
         )
 
         def add(server: Any) -> None:
@@ -87,6 +90,7 @@ async def gateway(
         client = await stack.enter_async_context(serving.open_channel(address))
         local = LocalGateway(gateway_pb2_grpc.GenerationServiceStub(client), target_stack)
         local.target, local.drafter = a_target, a_drafter
+        local.servicer, local.experience = servicer, experience
         yield local
 
 

@@ -286,3 +286,46 @@ async def test_without_a_draft_service_there_are_no_drafters():
         info = await local.stub.GetInfo(pb.GetInfoRequest())
 
     assert (list(info.drafter_ids), info.default_drafter_id) == ([], "")
+
+
+async def test_a_request_that_is_given_up_before_it_begins_is_no_session(monkeypatch):
+    """What is counted as decoding would be taken for load for ever."""
+    asked = asyncio.Event()
+
+    async def never(generation):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with gateway(HONEST) as local:
+        monkeypatch.setattr(local.servicer, "_unknown_drafter", never)
+        call = generate(local)
+        reading = asyncio.ensure_future(call.read())
+        await asked.wait()
+        assert local.experience.num_sessions == 0
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await local.all_is_free()
+        assert local.experience.num_sessions == 0
+
+
+async def test_every_session_is_counted_while_it_lasts():
+    async with gateway(HONEST) as local:
+        call = generate(local, new_tokens=400)
+        await call.read()
+        assert local.experience.num_sessions == 1
+        call.cancel()
+        await eventually(lambda: local.experience.num_sessions == 0)
+
+
+async def test_while_no_draft_service_answers_what_was_known_of_drafters_stays():
+    async with gateway(HONEST, drafter_address=NOBODY) as local:
+        known = local.experience
+        known.kinds, known.default_drafter, known.rivals = {"mine": "eagle3"}, "mine", ("ngram",)
+        await local.servicer._list_rivals()
+
+    assert (known.kinds, known.default_drafter, known.rivals) == (
+        {"mine": "eagle3"},
+        "mine",
+        ("ngram",),
+    )
