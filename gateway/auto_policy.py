@@ -3,12 +3,12 @@
     plain stretch ──a little before its end──▶ gain sure?   begin a spell
                                                may be?      begin a trial, if the purse affords it
                                                otherwise    another stretch, longer than the last
-    spell ──before every round──▶ lost too much, or the purse is empty?  a plain stretch
+    spell ──before every round──▶ lost too much?                          a plain stretch
           ──every few rounds────▶ another drafter or plan clearly better? change to it
-          ──more rarely─────────▶ measure plain decoding, and a larger plan
+          ──more rarely─────────▶ measure plain decoding, a larger plan and the smallest one
 
-Now and then other drafters follow as scouts: what they draft is compared with the text and never
-verified. So each session finds the drafter that suits it, at no cost to the target.
+Now and then those drafters that cost little scout: what they draft is compared with the text and
+never verified. So each session finds the drafter that suits it.
 
 Sans-I/O. The gain is the expected tokens of a round over the tokens that plain decoding would have
 had in its time; both are estimated from what was measured (experience.py).
@@ -38,13 +38,13 @@ _PAUSES = (32, 64, 128, 256)
 _LEAD = 8
 # A drafter that should gain less is tried after so many pauses only.
 _HOPEFUL = 0.97
+_HOPELESS_PAUSES = 3
 # What joining costs a target that shares its machine with the drafter, in plain steps.
 _JOINING = 1.5
-_HOPELESS_PAUSES = 3
 # The gain with which to begin, and how much better another plan must be.
 _ENTER = 1.02
 _CLEARLY_BETTER = 1.03
-# While they are out it is decided anew after so few plain tokens.
+# While scouts are out it is decided anew after so few plain tokens.
 _SCOUTED_STRETCH = 8
 
 

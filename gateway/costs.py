@@ -110,11 +110,6 @@ class Costs:
         known = [mean.value for mean in self.other.values() if mean.weight]
         return min(known, default=self.plain_other.value)
 
-    def row_us(self, rows: float) -> float:
-        """Return the time that one more row of every session adds to its forward."""
-        sharing = self.sharing.value
-        return self.verify.at((rows + 1) * sharing) - self.verify.at(rows * sharing)
-
     def state(self) -> dict[str, Any]:
         """Return what is known as plain values, for JSON."""
         return {

@@ -1,8 +1,9 @@
 """How much time speculation may still lose. Sans-I/O; microseconds.
 
 A small share of all decoding time is put in, up to a limit; what a spell of rounds took longer than
-its tokens would have taken plainly is taken out. Gains are not put in: the loss over any stretch of
-time is at most that share of it, the limit and one spell, however wrong the estimates are.
+its tokens would have taken plainly is taken out. Gains are not put in: what spells lose over any
+stretch of time is at most that share of it, the limit and one spell a session, however wrong the
+estimates of drafts are. It does not bound what is no spell's: our own time, a drafter that joins.
 """
 
 from __future__ import annotations

@@ -104,7 +104,6 @@ class Rounds:
         # What came from the drafter for the round under way, and whether it was waited for in vain.
         self._drafted: DraftTree | None = None
         self._waited = False
-        self._committed_before = -1
         # The prompt's verdict has the first token, whatever follows.
         plain = policy.more_plain(0, drafter_open=True)
         self.run_until = min(len(prompt) + 1 + plain, self._longest) if plain else 0
