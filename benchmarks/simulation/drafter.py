@@ -49,6 +49,7 @@ class Drafter:
         self._clock, self._machine, self._drafting = clock, machine, drafting
         self._ready: dict[Following, None] = {}
         self._gathered_at = 0.0
+        self._last: frozenset[Following] = frozenset()
         machine.add(self)
 
     def arrive(self, following: Following, frame: Frame) -> None:
@@ -60,16 +61,24 @@ class Drafter:
         following.backlog += frame.rows
         following.arrived = self._clock.now
         self._ready[following] = None
+        self._clock.at(self._clock.now, self._machine.wake)
 
     def close(self, following: Following) -> None:
         """Let go of a session."""
         self._ready.pop(following, None)
+        self._last -= {following}
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether somebody is missing who shared the last batch, and may come in a moment."""
+        return self._clock.now < self._gathered_at and not self._last <= self._ready.keys()
 
     def next_work(self) -> Work | None:
         """Return the next batch: a piece of every backlog, a tree for all that are up to date."""
-        if not self._ready or self._clock.now < self._gathered_at:
+        if not self._ready or self._gathers:
             return None
         batch = list(self._ready)
+        self._last = frozenset(batch)
         shares = fair_shares([following.backlog for following in batch], ROWS_OF_A_BATCH)
         for following, share in zip(batch, shares, strict=True):
             following.backlog -= share

@@ -60,8 +60,8 @@ class Drafting:
     """Each further level of the trees."""
     row_ms: float = 0.0
     """One more row in any of these."""
-    gather_ms: float = 0.0
-    """How long a batch waits for more after the first to come. The draft service does not."""
+    gather_ms: float = 0.4
+    """How long a batch waits, after the first to come, for those who shared the last one."""
 
     def extend_s(self, rows: int) -> float:
         """Return the time to take in committed rows, in seconds."""

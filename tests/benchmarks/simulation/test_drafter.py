@@ -65,11 +65,25 @@ def test_a_plan_of_no_steps_only_takes_in_taps(clock):
     assert trees == []
 
 
-def test_a_drafter_that_gathers_drafts_together(clock):
-    """Two sessions 0.1 ms apart: one batch a moment later, and not two in a row."""
+def test_who_shared_the_last_batch_is_waited_for_a_moment(clock):
+    """Two sessions, of which one comes 0.1 ms later the second time: one batch, not two."""
     trees, drafter = [], drafter_of(clock, gather_ms=0.3)
-    for at in (0.0, 0.0001):
-        following = following_of(trees, clock)
-        clock.at(at, lambda f=following: drafter.arrive(f, Frame(20, 1)))
-    clock.run_until(1)
-    assert [at for at, _ in trees] == pytest.approx([0.0043, 0.0043])
+    first, second = (following_of(trees, clock) for _ in range(2))
+    for at, one, length in ((0, first, 20), (0, second, 20), (1, first, 21), (1.0001, second, 21)):
+        clock.at(at, lambda one=one, length=length: drafter.arrive(one, Frame(length, 1)))
+    clock.run_until(2)
+    assert [at for at, _ in trees[:2]] == pytest.approx([trees[0][0]] * 2)
+    assert [at for at, _ in trees[2:]] == pytest.approx([trees[2][0]] * 2)
+    assert trees[2][0] == pytest.approx(1.0001 + trees[0][0])
+
+
+def test_nobody_else_is_waited_for(clock):
+    """A session alone drafts at once, and one that left is missed no more."""
+    trees, drafter = [], drafter_of(clock, gather_ms=100.0)
+    first, second = (following_of(trees, clock) for _ in range(2))
+    for one in (first, second):
+        clock.at(0, lambda one=one: drafter.arrive(one, Frame(20, 1)))
+    clock.at(0.5, lambda: drafter.close(second))
+    clock.at(1, lambda: drafter.arrive(first, Frame(21, 1)))
+    clock.run_until(2)
+    assert trees[-1][0] == pytest.approx(1 + trees[0][0])
