@@ -27,7 +27,8 @@ from gateway.scouting import Scouting
 from gateway.spell import SPELL_LOSS, TRIAL_LOSS, Spell
 from protos.messages import DraftTree, Plan
 
-_FOR_GOOD = 1 << 31
+# Plain tokens for as long as the answer goes on.
+FOR_GOOD = 1 << 31
 # Plain tokens: before the first trial, to measure plain decoding anew, while a drafter is awaited
 # or gone, and before one trial after another.
 _FIRST_STRETCH = 6
@@ -97,7 +98,7 @@ class AutoPolicy:
     def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
         """Decide a little before a plain stretch ends, and before every round."""
         if not self._drafters.plans:
-            return 0 if plain_left else _FOR_GOOD
+            return 0 if plain_left else FOR_GOOD
         if self._spell is None:
             return self._consider() if plain_left <= _LEAD else 0
         if plain_left:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from gateway.auto_policy import AutoPolicy
+from gateway.auto_policy import FOR_GOOD, AutoPolicy
 from gateway.experience import Experience
 from gateway.lessons import Lessons, Round
 from gateway.plans import NO_DRAFTS
@@ -24,7 +24,6 @@ from protos.messages import DraftTree, Plan
 
 # The depth of a fixed plan that does not name one.
 FIXED_STEPS = 5
-_FOR_GOOD = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class FixedPolicy:
 
     def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
         del drafter_open
-        return 0 if self.wants_drafter or plain_left else _FOR_GOOD
+        return 0 if self.wants_drafter or plain_left else FOR_GOOD
 
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:
         return tree.trimmed(max(1, min(self._plan.draft_tokens, remaining)))

@@ -16,8 +16,8 @@ constexpr int kPausesForOthers = 1000;
 constexpr int kPausesForWork = 100;
 
 // std::atomic's own wait is not used: its notify looks for sleepers before a plain store that went
-// before is seen by others (GCC 12), and while many stores are under way it so missed one that had
-// just gone to sleep. Here both sides change memory with a full barrier before they look.
+// before is seen by others (GCC 12), so it may miss one that has just gone to sleep. Here both sides
+// change memory with a full barrier before they look.
 void futex(std::atomic<int>& value, int operation, int argument) {
   syscall(SYS_futex, &value, operation, argument, nullptr, nullptr, 0);
 }
