@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
+from target_service.company import Ready
 from target_service.kv_memory import KvMemory, pages_for
 from target_service.session import Rows, Session
 
@@ -80,9 +81,10 @@ class Scheduler:
         return len(self._ready)
 
     @property
-    def wants_steps_anyway(self) -> bool:
-        """Whether somebody is ready who does not take rounds: a prompt, or a session that runs."""
-        return any(one.runs_on or not one.num_new_tokens for one in self._ready)
+    def ready_for_a_step(self) -> Ready:
+        """How many of those who are ready take rounds, and how many go on by themselves."""
+        bystanders = sum(one.runs_on or not one.num_new_tokens for one in self._ready)
+        return Ready(len(self._ready) - bystanders, bystanders)
 
     def open(self, session: Session) -> None:
         """Take in a session, ready to prefill. Raises QueueFullError; KeyError for a used id."""

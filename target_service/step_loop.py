@@ -17,6 +17,7 @@ import structlog
 
 from protos.messages import DraftTree, Verdict
 from protos.pairing import Pairing
+from target_service.company import Company
 from target_service.decode_log import DecodeLog
 from target_service.engine import Engine, Outcome
 from target_service.scheduler import Scheduler
@@ -29,9 +30,6 @@ log = structlog.get_logger()
 
 # How soon to look again whether somebody gave up pages, where nobody can run without them.
 _RETRY_S = 0.1
-# Sessions in rounds that shared a step are waited for so long, in times of that step: one that came
-# back too late for the next would wait for all of it.
-_PATIENCE = 0.5
 
 
 @dataclass(eq=False)
@@ -55,9 +53,7 @@ class StepLoop:
         self._running = False
         self._thread = StepThread(engine)
         self._retry: asyncio.TimerHandle | None = None
-        # Who shared the last step and is expected back with a tree, and until when.
-        self._expected: set[Session] = set()
-        self._patient_until = 0.0
+        self._company = Company()
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.totals = Totals()
         self._decode_log = DecodeLog(self.totals, scheduler)
@@ -85,13 +81,14 @@ class StepLoop:
     def verify(self, live: LiveSession, tree: DraftTree) -> None:
         """Queue a tree. A stale one is dropped. Raises ValueError for a wrong one."""
         if live.session.offer(tree):
-            self._expected.discard(live.session)
+            self._company.came_back(live.session, time.monotonic())
             self._ready(live)
             self._start_step()
 
     def run(self, live: LiveSession, until_len: int) -> None:
         """Let a session decode plainly until so many tokens are committed."""
         if live.session.run(until_len):
+            self._company.stays_away(live.session)
             self._ready(live)
             self._start_step()
 
@@ -119,7 +116,7 @@ class StepLoop:
         self._scheduler.close(live.session)
         self._hub.close(live.session)
         self._live.pop(live.session, None)
-        self._expected.discard(live.session)
+        self._company.forget(live.session)
         if not self._live:
             self._decode_log.flush()
         # Somebody may have waited for its pages.
@@ -140,8 +137,9 @@ class StepLoop:
         """Start the next step, unless one runs or nobody can run."""
         if self._running:
             return
-        if self._waits():
-            self._look_again(self._patient_until - time.monotonic())
+        wait_s = self._company.waits_for_s(time.monotonic()) if self._scheduler.num_ready else 0.0
+        if wait_s:
+            self._look_again(wait_s)
             return
         batch = self._scheduler.schedule(time.monotonic())
         if batch:
@@ -150,12 +148,6 @@ class StepLoop:
             self._thread.submit(batch, partial(self._end_step, batch, started_ns))
         elif self._scheduler.num_ready:
             self._look_again(_RETRY_S)
-
-    def _waits(self) -> bool:
-        """Whether a step would leave sessions behind that may be back in a moment."""
-        if not self._expected or time.monotonic() >= self._patient_until:
-            return False
-        return self._scheduler.num_ready > 0 and not self._scheduler.wants_steps_anyway
 
     def _look_again(self, seconds: float) -> None:
         if self._retry is not None:
@@ -185,9 +177,9 @@ class StepLoop:
                 self._broken.set_exception(error)
 
     def _expect_back(self, sessions: Sequence[Session], started_ns: int) -> None:
-        self._expected = {session for session in sessions if session.tree is None}
-        taken_s = (time.perf_counter_ns() - started_ns) / 1e9
-        self._patient_until = time.monotonic() + _PATIENCE * taken_s
+        away = [session for session in sessions if session.tree is None]
+        step_s = (time.perf_counter_ns() - started_ns) / 1e9
+        self._company.step_ended(away, self._scheduler.ready_for_a_step, time.monotonic(), step_s)
 
     def _commit(
         self, live: LiveSession, outcome: Outcome | Exception, started_ns: int

@@ -1,7 +1,6 @@
 """The simulated target: batches of whatever is ready, one step after the other.
 
-Batches are made as `target_service.step_loop` makes them: sessions that shared a step and come back
-soon go together.
+Batches are made as `target_service.step_loop` makes them, with the same `Company`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ from benchmarks.simulation.clock import Clock, Machine, Work
 from benchmarks.simulation.guesses import said_at, verify
 from benchmarks.simulation.hardware import Forward
 from protos.messages import DraftTree, Verdict, VerifyTimings
-
-# As in target_service.step_loop: in times of a step.
-_PATIENCE = 0.5
+from target_service.company import Company, Ready
 
 
 class Frame(NamedTuple):
@@ -60,8 +57,7 @@ class Target:
         self._clock, self._machine = clock, machine
         self._forward, self._rng, self._jitter = forward, rng, jitter
         self._ready: dict[Decode, None] = {}
-        self._expected: set[Decode] = set()
-        self._patient_until = 0.0
+        self._company = Company()
         machine.add(self)
 
     def begin(self, decode: Decode, until_len: int) -> None:
@@ -74,18 +70,24 @@ class Target:
         """Queue a tree. A stale one is dropped."""
         if tree.committed_len == decode.committed_len and not decode.runs:
             decode.tree = tree
+            self._company.came_back(decode, self._clock.now)
             self._put(decode)
 
     def run(self, decode: Decode, until_len: int) -> None:
         """Let a session decode plainly until so many tokens are committed."""
         decode.until_len = until_len
         if decode.tree is None and decode.runs:
+            self._company.stays_away(decode)
             decode.tree = _plain(decode)
             self._put(decode)
 
     def next_work(self) -> Work | None:
         """Return the next step, unless sessions that may come back in a moment would miss it."""
-        if not self._ready or self._waits():
+        if not self._ready:
+            return None
+        wait_s = self._company.waits_for_s(self._clock.now)
+        if wait_s:
+            self._clock.after(wait_s, self._machine.wake)
             return None
         batch = list(self._ready)
         self._ready.clear()
@@ -97,25 +99,20 @@ class Target:
 
     def _put(self, decode: Decode) -> None:
         decode.ready_since = self._clock.now
-        self._expected.discard(decode)
         self._ready[decode] = None
         self._machine.wake()
 
-    def _waits(self) -> bool:
-        if not self._expected or self._clock.now >= self._patient_until:
-            return False
-        return not any(decode.runs for decode in self._ready)
-
     def _end(self, batch: list[Decode], rows: int, started: float) -> None:
         now = self._clock.now
-        self._patient_until = now + _PATIENCE * (now - started)
-        self._clock.at(self._patient_until, self._machine.wake)
         accept_us = int(self._forward.accept_ms * 1000)
         forward_us = int((now - started) * 1e6) - accept_us
         for decode in batch:
             queue_us = int((started - decode.ready_since) * 1e6)
             self._commit(decode, VerifyTimings(queue_us, forward_us, accept_us, rows))
-        self._expected = {decode for decode in batch if decode.tree is None}
+        away = [decode for decode in batch if decode.tree is None]
+        running = sum(decode.runs for decode in self._ready)
+        ready = Ready(len(self._ready) - running, running)
+        self._company.step_ended(away, ready, now, now - started)
 
     def _commit(self, decode: Decode, timings: VerifyTimings) -> None:
         assert decode.tree is not None, "a batch is of trees"
