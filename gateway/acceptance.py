@@ -24,9 +24,10 @@ _BINS = 10
 _PRIOR_GUESSES = 4.0
 # Depths from here on are alike.
 _DEEPEST = 4
-# As much as a session's own rounds are worth against those of all: rights, and forgetting a round.
-_PRIOR_RIGHTS = 3.0
+# As many rounds of a session are worth what all of them did, and how a session forgets.
+_PRIOR_ROUNDS = 4.0
 _SESSION_DECAY = 0.95
+_LEAST_EXPECTED = 0.02
 
 
 @dataclass
@@ -177,19 +178,32 @@ def _continued(mean: float, known_steps: int, steps: int) -> float:
 
 @dataclass
 class Affinity:
-    """How much better a drafter does in one session than in all of them: a factor."""
+    """How much better a drafter does in one session than in all of them: a factor.
+
+    A drafter that is hardly ever right may be right all the time in one session: that is what
+    copying is. So what is expected weighs as much as some rounds, not as some right guesses.
+    """
 
     own: float = 0.0
     expected: float = 0.0
+    rounds: float = 0.0
     rounds_right: float = 0.0
     """Lately, with anything right."""
 
+    def begin(self, *, right: bool) -> None:
+        """A round's first guess was right or not; how far it goes on may not be known yet."""
+        self.rounds_right = self.rounds_right * _SESSION_DECAY + right
+
     def add(self, right: int, expected: float) -> None:
         """Take a round in: what was right, and what would have been on average."""
-        self.rounds_right = self.rounds_right * _SESSION_DECAY + (right > 0)
+        self.rounds = self.rounds * _SESSION_DECAY + 1
         self.own = self.own * _SESSION_DECAY + right
-        self.expected = self.expected * _SESSION_DECAY + expected
+        self.expected = self.expected * _SESSION_DECAY + max(expected, _LEAST_EXPECTED)
 
     @property
     def factor(self) -> float:
-        return (self.own + _PRIOR_RIGHTS) / (self.expected + _PRIOR_RIGHTS)
+        """Return what a round of the session brings over what it would bring elsewhere."""
+        if not self.rounds:
+            return 1.0
+        usual = self.expected / self.rounds
+        return (self.own / usual + _PRIOR_ROUNDS) / (self.rounds + _PRIOR_ROUNDS)

@@ -7,6 +7,8 @@
           ──every few rounds────▶ another drafter or plan clearly better? change to it
           ──more rarely─────────▶ measure plain decoding, a larger plan and the smallest one
 
+Who begins calls all other sessions, and they begin, too (calls.py).
+
 Now and then those drafters that cost little scout: what they draft is compared with the text and
 never verified. So each session finds the drafter that suits it.
 
@@ -16,15 +18,17 @@ had in its time; both are estimated from what was measured (experience.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from gateway.acceptance import Affinity
+from gateway.beginning import exploring, strangers, what_to_begin
+from gateway.calls import Call, Membership
 from gateway.candidates import SCOUTING, Candidates
 from gateway.experience import Experience
 from gateway.lessons import Lessons, Round
-from gateway.plans import EXPLORING, NO_DRAFTS
+from gateway.plans import NO_DRAFTS
 from gateway.scouting import Scouting
-from gateway.spell import SPELL_LOSS, TRIAL_LOSS, Spell
+from gateway.spell import MEMBER_LOSS, TRIAL_LOSS, Spell
 from protos.messages import DraftTree, Plan
 
 # Plain tokens for as long as the answer goes on.
@@ -37,13 +41,9 @@ _ABSENT_STRETCH = 16
 _PAUSES = (32, 64, 128, 256)
 # So many tokens before a plain stretch ends it is decided what follows: drafters need time to join.
 _LEAD = 8
-# A drafter that should gain less is tried after so many pauses only.
-_HOPEFUL = 0.97
-_HOPELESS_PAUSES = 3
 # What joining costs a target that shares its machine with the drafter, in plain steps.
 _JOINING = 1.5
-# The gain with which to begin, and how much better another plan must be.
-_ENTER = 1.02
+# How much better another plan must be.
 _CLEARLY_BETTER = 1.03
 # While scouts are out it is decided anew after so few plain tokens.
 _SCOUTED_STRETCH = 8
@@ -61,6 +61,7 @@ class AutoPolicy:
         self._pauses_taken = 0
         self._num_tokens = 0
         experience.num_sessions += 1
+        self._membership = Membership(experience.calls)
         self._scouting = Scouting(experience)
         self._scouting.look_at(0)
 
@@ -100,15 +101,17 @@ class AutoPolicy:
         if not self._drafters.plans:
             return 0 if plain_left else FOR_GOOD
         if self._spell is None:
+            if self._answers_call():
+                return min(_LEAD - plain_left, 0)
             return self._consider() if plain_left <= _LEAD else 0
         if plain_left:
             return 0
         if self._gives_up(self._spell):
-            self._end_spell()
+            self._end_spell(lost=True)
             return self._pause()
         if not drafter_open:
             return _ABSENT_STRETCH if self._spell.rounds else _SHORT_STRETCH
-        return _SHORT_STRETCH if self._spell.wants_plain() else 0
+        return _SHORT_STRETCH if self._takes_plain(self._spell) else 0
 
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:
         """Keep the first nodes that bring the most tokens a second, all costs counted."""
@@ -139,9 +142,11 @@ class AutoPolicy:
 
     def learn(self, one: Round, tokens: list[int], *, plain: bool) -> None:
         self._num_tokens += one.num_tokens
-        self._experience.purse.pass_time(one.took_us)
-        if plain and self._is_undisturbed:
-            self._leading.plain(one)
+        experience = self._experience
+        experience.purse.pass_time(one.took_us, experience.num_sessions)
+        experience.calls.pass_tokens(one.num_tokens, experience.num_sessions)
+        if plain:
+            self._leading.plain(one, undisturbed=self._is_undisturbed)
         elif self._spell is not None and (one.waited or one.drafted is not None):
             self._learn_round(one, self._spell)
         self._drafters.judge(tokens)
@@ -152,77 +157,83 @@ class AutoPolicy:
     @property
     def _is_undisturbed(self) -> bool:
         """Whether a plain step is one as if there were no drafters: none joins, none drafts."""
-        return not self.scouts and (self._spell is None or self._spell.rounds > 0)
+        if self._spell is None:
+            return not self.scouts and self._experience.all_decode_plainly
+        # The others take the interlude, too.
+        together = self._membership.is_on or self._experience.speculating == 1
+        return not self.scouts and self._spell.rounds > 0 and together
 
     def _learn_round(self, one: Round, spell: Spell) -> None:
         spell.count(missed=one.waited)
         gain_us = self._leading.round(one, spell.plan if spell.settled else None)
         if (spell.settled or one.waited) and self._experience.costs.knows_plain:
             spell.gain(gain_us, self._experience.plain_us)
+            if self._membership.is_on and not spell.looks_around:
+                self._experience.gain_together(gain_us)
 
     def end(self) -> None:
-        self._end_spell()
+        self._end_spell(lost=False)
         self._scouting.end()
         self._experience.num_sessions -= 1
 
-    def _begin_spell(self, name: str, plan: Plan, *, is_trial: bool = False) -> None:
-        self._lead = name
-        # Scouts have seen little of a session.
-        is_short = is_trial or self._drafters.may_scout(name)
-        self._spell = Spell(plan, TRIAL_LOSS if is_short else SPELL_LOSS, is_trial=is_trial)
-        self._experience.trying += is_trial
+    def _answers_call(self) -> bool:
+        """Begin what others have begun, if this session may; it answers every call once."""
+        call = self._membership.news()
+        if call is None:
+            return False
+        name = self._drafters.name_of(call.drafter_id)
+        if set(strangers(self._drafters)) - {name}:
+            return False
+        self._membership.answer()
+        if name is None or not self._experience.costs.knows_plain:
+            return False
+        plan = call.plan if call.plan in self._drafters.plans else self._drafters.plans[0]
+        self._begin_spell(name, plan, call.is_trial)
+        return True
 
-    def _end_spell(self) -> None:
+    def _begin_spell(self, name: str, plan: Plan, is_trial: bool) -> None:
+        self._lead = name
+        if is_trial:
+            # What this session was like is what is tried.
+            self._leading.affinity = Affinity()
+        # Scouts have seen little of a session: it begins alone, and for a short while.
+        is_scout = self._drafters.may_scout(name)
+        self._spell = Spell(plan, TRIAL_LOSS if is_scout else MEMBER_LOSS, is_trial=is_trial)
+        if not is_scout:
+            self._membership.begin(Call(self._leading.drafter_id, plan, is_trial))
+        self._experience.trying += is_trial
+        self._experience.speculating += 1
+
+    def _end_spell(self, *, lost: bool) -> None:
         if self._spell is not None:
-            self._experience.purse.settle(self._spell.total_us)
-            self._experience.trying -= self._spell.is_trial
+            experience, is_trial = self._experience, self._spell.is_trial
+            joining_us = _JOINING * experience.plain_us if is_trial else 0.0
+            gain_us = self._spell.total_us - joining_us
+            experience.purse.settle(gain_us, experience.num_sessions)
+            experience.trying -= is_trial
+            experience.speculating -= 1
+            self._membership.leave(lost=lost)
             self._spell = None
+
+    def _takes_plain(self, spell: Spell) -> bool:
+        """Whether to measure plain decoding now, all of those who began together at once."""
+        if spell.wants_plain:
+            self._membership.begin_interlude()
+        takes = self._membership.takes_interlude() if self._membership.is_on else spell.wants_plain
+        if takes:
+            spell.take_plain()
+        return takes
 
     def _consider(self) -> int:
         """Decide what follows a plain stretch. Returns the plain tokens of another one."""
         if not self._experience.costs.knows_plain:
             return _FIRST_STRETCH
-        # What scouts bring is known without a trial.
-        others = [name for name in self._drafters if not self._drafters.may_scout(name)]
-        strangers = [name for name in others if not self._drafters.was_tried(name)]
-        if self._begins_trial(strangers) or self._begins_surely() or self._begins_trial(others):
+        beginning = what_to_begin(self._experience, self._drafters, self._pauses_taken)
+        if beginning is not None:
+            self._begin_spell(*beginning)
             return 0
         scouted = self._scouting.is_on and any(map(self._drafters.may_scout, self._drafters))
         return _SCOUTED_STRETCH if scouted else self._pause()
-
-    def _begins_surely(self) -> bool:
-        """Begin the best of the drafters that are known, if it surely gains."""
-        known = [name for name in self._drafters if self._drafters.is_known(name)]
-        if not known or self._experience.purse.is_empty:
-            return False
-        name, best = self._drafters.best(known)
-        if best.sure_gain > _ENTER:
-            self._begin_spell(name, best.plan)
-        return best.sure_gain > _ENTER
-
-    def _begins_trial(self, names: Sequence[str]) -> bool:
-        """Begin one of these drafters if it is due and there is time to lose: one at a time."""
-        if not names or self._experience.trying or not self._experience.purse.affords_trial:
-            return False
-        name, best = self._drafters.best(names)
-        known = self._drafters.was_tried(name)
-        if known and self._pauses_taken < (1 if best.gain > _HOPEFUL else _HOPELESS_PAUSES):
-            return False
-        # What this session was like is what is tried.
-        self._drafters[name].affinity = Affinity()
-        self._experience.purse.settle(-_JOINING * self._experience.plain_us)
-        self._begin_spell(name, best.plan if known else self._first_choice, is_trial=True)
-        return True
-
-    @property
-    def _exploring(self) -> Plan:
-        """Return the plan that tells most, within the limits."""
-        return EXPLORING if EXPLORING in self._drafters.plans else self._drafters.plans[-1]
-
-    @property
-    def _first_choice(self) -> Plan:
-        """Return what to try of an unknown drafter: much, and if that came too late, little."""
-        return self._drafters.plans[0] if self._pauses_taken % 2 else self._exploring
 
     def _pause(self) -> int:
         """Return how long to decode plainly before the next trial: longer every time."""
@@ -234,9 +245,12 @@ class AutoPolicy:
         """Whether to stop speculating; if not, the spell may have another plan now."""
         if spell.has_lost(self._experience.plain_us):
             return True
+        if self._membership.is_over:
+            return True
         if spell.is_long and spell.is_trial:
-            self._pauses_taken, spell.loss_allowed, spell.is_trial = 0, SPELL_LOSS, False
+            self._pauses_taken, spell.is_trial = 0, False
             self._experience.trying -= 1
+            self._membership.succeed()
         return spell.wants_review() and self._review(spell)
 
     def _review(self, spell: Spell) -> bool:
@@ -252,5 +266,6 @@ class AutoPolicy:
         elif spell.looks_around:
             spell.come_home()
         else:
-            spell.look_around((self._exploring, self._drafters.plans[0]))
+            largest = exploring(self._experience, self._drafters)
+            spell.look_around((largest, self._drafters.plans[0]))
         return False

@@ -50,6 +50,10 @@ class Candidates:
     def __getitem__(self, name: str) -> Lessons:
         return self._lessons[name]
 
+    def name_of(self, drafter_id: str) -> str | None:
+        """Return the name to ask for that drafter, if it may lead this session."""
+        return next((n for n, one in self._lessons.items() if one.drafter_id == drafter_id), None)
+
     def best(self, names: Iterable[str]) -> tuple[str, Estimate]:
         """Return the best plan of these drafters, and the name of the one to ask for it."""
         all_of_them = [(name, self.estimate(name, plan)) for name in names for plan in self.plans]
@@ -58,8 +62,7 @@ class Candidates:
     def estimate(self, name: str, plan: Plan) -> Estimate:
         """Return what a plan of this drafter would bring in this session."""
         lessons = self._lessons[name]
-        factor = lessons.affinity.factor
-        return self._experience.estimate(lessons.drafter_id, plan, factor, _CAUTION)
+        return self._experience.estimate(lessons.drafter_id, plan, lessons.factor, _CAUTION)
 
     def was_tried(self, name: str) -> bool:
         """Whether it is known how good a drafter is and what it costs."""

@@ -20,8 +20,8 @@ from protos.messages import DraftTimings, Plan, VerifyTimings
 _ROW_SLOPE = 0.05
 # So is one more step of a draft: as much as the first.
 _STEP_SLOPE = 1.0
-# Sessions come and go at once, other costs do not.
-_SHARING_SHARE = 0.2
+# Other gateways' sessions come and go at once, other costs do not.
+_SHARING_SHARE = 0.05
 
 
 @dataclass
@@ -53,8 +53,8 @@ class Costs:
         self.plain_other = Average()
         self.other: dict[str, Average] = defaultdict(Average)
         self.draft: dict[str, DraftCosts] = defaultdict(DraftCosts)
-        # Rows of a forward a row of ours: how many sessions share it.
-        self.sharing = Average(1.0, 1)
+        # Rows of a forward, and of them a session's own.
+        self._rows, self._own_rows = Average(), Average()
 
     def add_plain(self, round_us: float, verify: VerifyTimings) -> None:
         """Take in a step of a session that runs on by itself."""
@@ -82,7 +82,13 @@ class Costs:
 
     def _add_verify(self, verify: VerifyTimings, own_rows: int) -> None:
         self.verify.add(max(verify.rows, 1), _work_us(verify))
-        self.sharing.add(max(verify.rows / own_rows, 1.0), _SHARING_SHARE)
+        self._rows.add(max(verify.rows, own_rows), _SHARING_SHARE)
+        self._own_rows.add(own_rows, _SHARING_SHARE)
+
+    @property
+    def sharing(self) -> float:
+        """Return how many sessions share a forward."""
+        return self._rows.value / self._own_rows.value if self._rows.weight else 1.0
 
     @property
     def knows_plain(self) -> bool:
@@ -95,12 +101,12 @@ class Costs:
 
     def plain_us(self, num_sessions: int) -> float:
         """Return the time of a plain step that so many sessions share at least."""
-        return self.plain_other.value + self.verify.at(max(self.sharing.value, num_sessions))
+        return self.plain_other.value + self.verify.at(max(self.sharing, num_sessions))
 
     def round_us(self, plan: Plan, drafter_id: str, rows: float) -> float:
         """Return the time of a round in which every session verifies so many rows."""
         draft_us = self.draft[drafter_id].of(plan)
-        verify_us = self.verify.at(rows * self.sharing.value)
+        verify_us = self.verify.at(rows * self.sharing)
         return self._other_us(drafter_id) + draft_us + verify_us
 
     def _other_us(self, drafter_id: str) -> float:

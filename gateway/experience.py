@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.acceptance import Acceptance
+from gateway.calls import Calls
 from gateway.costs import Costs
 from gateway.plans import CHAINS, TREES
 from gateway.purse import Purse
@@ -67,6 +68,9 @@ class Experience:
     """Sessions that decode now."""
     trying: int = 0
     """Sessions in a trial."""
+    speculating: int = 0
+    """Sessions that take rounds with drafts now."""
+    calls: Calls = field(default_factory=Calls)
     scouting: int = 0
     """Sessions that scouts follow."""
     default_drafter: str = ""
@@ -85,9 +89,18 @@ class Experience:
         return self._kept[drafter_id, plan] if plan in (*CHAINS, *TREES) else Kept()
 
     @property
+    def all_decode_plainly(self) -> bool:
+        """Whether a plain step is what it would be without speculation."""
+        return not self.speculating
+
+    @property
     def plain_us(self) -> float:
         """Return the time of a plain step under the load of now."""
         return self.costs.plain_us(self.num_sessions)
+
+    def gain_together(self, gain_us: float) -> None:
+        """A session gained so much in a step, or lost it, since those who draft have begun."""
+        self.calls.gain(gain_us, self.plain_us, self.num_sessions)
 
     def estimate(self, drafter_id: str, plan: Plan, factor: float, caution: float) -> Estimate:
         """Return what a plan would bring in a session that is `factor` as good as others.

@@ -1,13 +1,14 @@
 """What one session's rounds teach all sessions, and how the session differs from them.
 
 Sans-I/O. A draft is judged as soon as the text tells how far it was right: that may be a round
-later than its verdict, because what is cut from a tree is judged too.
+later than its verdict, because what is cut from a tree is judged too. How a session differs is seen
+earlier: what was right so far counts at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.acceptance import Acceptance, Affinity
 from gateway.experience import Experience
@@ -33,7 +34,7 @@ class Round:
     """For a draft that did not come in time."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Open:
     """A draft that is not judged yet."""
 
@@ -42,6 +43,8 @@ class _Open:
     drafted: DraftTree
     num_verified: int
     """Nodes; all of a scout's, as if they had been."""
+    right: int = 0
+    """Guesses that were right so far."""
 
 
 class Lessons:
@@ -60,9 +63,25 @@ class Lessons:
         """What is known of the drafter."""
         return self._experience.acceptance[self.drafter_id]
 
-    def plain(self, one: Round) -> None:
-        """Take in a step of a plain stretch that was not its first."""
-        self._experience.costs.add_plain(one.took_us, one.verify)
+    @property
+    def factor(self) -> float:
+        """Return how much better the drafter does in this session than in all of them."""
+        so_far = replace(self.affinity)
+        for one in self._open:
+            if one.right:
+                so_far.add(one.right, self.acceptance.expected(one.plan)[0])
+        return so_far.factor
+
+    def plain(self, one: Round, *, undisturbed: bool) -> None:
+        """Take in a step of a plain stretch that was not its first.
+
+        What it takes beside those who draft is their doing.
+        """
+        experience = self._experience
+        if undisturbed or not experience.costs.knows_plain:
+            experience.costs.add_plain(one.took_us, one.verify)
+        else:
+            experience.gain_together(one.num_tokens * experience.plain_us - one.took_us)
 
     def round(self, one: Round, plan: Plan | None) -> float:
         """Take in a round; return its gain in microseconds over plain decoding.
@@ -75,6 +94,7 @@ class Lessons:
             experience.costs.add_miss(self.drafter_id, one.took_us, one.verify)
             if plan is not None:
                 self.acceptance.add_none(plan)
+                self.affinity.begin(right=False)
                 self._compare(plan, 0)
         elif one.drafted is not None and plan is not None:
             timings = (one.verify, one.drafted.timings)
@@ -94,19 +114,21 @@ class Lessons:
         still_open = []
         for one in self._open:
             seen = walk(one.drafted, tokens)
+            before, one.right = one.right, num_right(seen.places, one.plan)
+            if not before and (one.right or seen.decided):
+                self.num_judged += 1
+                self.affinity.begin(right=one.right > 0)
             if not seen.decided:
                 still_open.append(one)
                 continue
-            right = num_right(seen.places, one.plan)
             verified_right = sum(place.node < one.num_verified for place in seen.places)
-            self._compare(one.plan, right)
+            self._compare(one.plan, one.right)
             self._experience.acceptance[one.drafter_id].add(one.plan, one.drafted, seen)
             self._experience.kept(one.drafter_id, one.plan).add(
-                one.num_verified, right, verified_right
+                one.num_verified, one.right, verified_right
             )
         self._open = still_open
 
     def _compare(self, plan: Plan, right: int) -> None:
-        self.num_judged += 1
         expected, _ = self.acceptance.expected(plan)
         self.affinity.add(right, expected)

@@ -18,6 +18,8 @@ CHAINS = tuple(Plan(steps, 1, steps + 1) for steps in (1, 2, 3, 4, 5, 7))
 TREES = tuple(Plan(steps, _TREE_WIDTH, _TREE_WIDTH * steps + 1) for steps in (1, 2, 3, 4))
 # Tells most of a drafter that is not known yet.
 EXPLORING = TREES[2]
+# The same where many sessions explore together: there a row costs as many times what it costs one.
+EXPLORING_TOGETHER = CHAINS[3]
 
 
 def within(limits: Plan) -> tuple[Plan, ...]:

@@ -59,7 +59,10 @@ class Policy(Protocol):
         """Return how long a round may wait for a draft, at most `longest_s`."""
 
     def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
-        """Return how many plain tokens are to follow those that are left; 0 for none."""
+        """Return how many plain tokens are to follow those that are left; 0 for none.
+
+        Below 0: so many fewer of those that are left, but not all of them.
+        """
 
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:
         """Return what is worth verifying when at most `remaining` more tokens are wanted."""
@@ -88,6 +91,7 @@ class FixedPolicy:
         self._lessons = Lessons(experience, drafter_id)
         self._experience = experience
         experience.num_sessions += 1
+        experience.speculating += self.wants_drafter
 
     @property
     def wants_drafter(self) -> bool:
@@ -116,13 +120,14 @@ class FixedPolicy:
 
     def learn(self, one: Round, tokens: list[int], *, plain: bool) -> None:
         if plain:
-            self._lessons.plain(one)
+            self._lessons.plain(one, undisturbed=self._experience.all_decode_plainly)
         elif self.wants_drafter:
             self._lessons.round(one, self._plan)
             self._lessons.judge(tokens)
 
     def end(self) -> None:
         self._experience.num_sessions -= 1
+        self._experience.speculating -= self.wants_drafter
 
 
 def policy_for(wish: Wish, experience: Experience, drafter_id: str) -> Policy:

@@ -1,4 +1,4 @@
-"""How much time speculation may still lose. Sans-I/O; microseconds.
+"""How much time speculation may still lose. Sans-I/O; microseconds of each session.
 
 A small share of all decoding time is put in, up to a limit; what a spell of rounds took longer than
 its tokens would have taken plainly is taken out. Gains are not put in: what spells lose over any
@@ -23,13 +23,13 @@ class Purse:
 
     left_us: float = _LIMIT_US / 2
 
-    def pass_time(self, elapsed_us: float) -> None:
-        """A session decoded for so long."""
-        self.left_us = min(self.left_us + _SHARE * elapsed_us, _LIMIT_US)
+    def pass_time(self, elapsed_us: float, num_sessions: int) -> None:
+        """One of so many sessions decoded for so long."""
+        self.left_us = min(self.left_us + _SHARE * elapsed_us / num_sessions, _LIMIT_US)
 
-    def settle(self, gain_us: float) -> None:
-        """A spell ended that gained so much against plain decoding, or lost it."""
-        self.left_us += min(gain_us, 0.0)
+    def settle(self, gain_us: float, num_sessions: int) -> None:
+        """A spell of one of them ended that gained so much against plain decoding, or lost it."""
+        self.left_us += min(gain_us, 0.0) / num_sessions
 
     @property
     def is_empty(self) -> bool:

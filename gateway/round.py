@@ -176,8 +176,9 @@ class Rounds:
         """
         left = max(self.run_until - self.committed_len, 0)
         more = self._policy.more_plain(left, drafter_open=self._lead_is_open)
+        assert more >= 0 or left + more > 0, "what is under way is not taken back"
         until = min(self.committed_len + left + more, self._longest)
-        if not more or until <= self.run_until:
+        if not more or until == self.run_until or until <= self.committed_len:
             return None
         if not left:
             self._ran_from = self.committed_len

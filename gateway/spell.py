@@ -18,7 +18,9 @@ _LONG = 64
 # another plan does. Gains do not add up to more than the last.
 TRIAL_LOSS = 1.5
 SPELL_LOSS = 3.0
-_MOST_GAIN = 4.0
+# The same of one session of many that gain together, for all of them bear its luck.
+MEMBER_LOSS = 8.0
+MOST_GAIN = 4.0
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Spell:
     def gain(self, gain_us: float, plain_us: float) -> None:
         """A round gained so much; what is gained is forgotten beyond a few plain steps."""
         self.total_us += gain_us
-        self.net_us = min(self.net_us + gain_us, _MOST_GAIN * plain_us)
+        self.net_us = min(self.net_us + gain_us, MOST_GAIN * plain_us)
 
     def has_lost(self, plain_us: float) -> bool:
         """Whether it lost all that it may, or waits in vain all the time.
@@ -91,13 +93,16 @@ class Spell:
             self._reviewed_at = self.rounds
         return due
 
+    @property
     def wants_plain(self) -> bool:
-        """Whether it is time to measure plain decoding; if so, it is begun."""
-        due = self._since_plain >= _PLAIN_AFTER[min(self._plain_stretches, len(_PLAIN_AFTER) - 1)]
-        if due:
-            self._since_plain = 0
-            self._plain_stretches += 1
-        return due
+        """Whether it is time to measure plain decoding."""
+        pause = _PLAIN_AFTER[min(self._plain_stretches, len(_PLAIN_AFTER) - 1)]
+        return self._since_plain >= pause
+
+    def take_plain(self) -> None:
+        """Plain decoding is measured now."""
+        self._since_plain = 0
+        self._plain_stretches += 1
 
     def change(self, plan: Plan) -> None:
         """Go on with another plan."""

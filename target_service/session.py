@@ -78,6 +78,8 @@ class Session:
     tree: DraftTree | None = None
     memory: SessionPages = field(default_factory=SessionPages)
     prompt_len: int = field(init=False)
+    # The tree is the root of a plain step, that nobody sent.
+    _tree_is_own: bool = False
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -109,12 +111,14 @@ class Session:
     def offer(self, tree: DraftTree) -> bool:
         """Take a tree to verify next. Returns False for a stale one, which is dropped.
 
-        So is one that comes while the session decodes plainly on its own. Raises ValueError for a
+        So is one that comes while the session decodes plainly on its own, also in the step under
+        way when it is told to pause: that step's verdict answers it. Raises ValueError for a
         tree from the future, a second one before the verdict, one that does not grow from the last
         committed token, or one after all of max_new_tokens are committed. The last verdict may
         commit more than max_new_tokens: trees are not cut.
         """
-        if tree.committed_len < self.committed_len or (self.tree is not None and self.runs_on):
+        runs = self.tree is not None and (self.runs_on or self._tree_is_own)
+        if tree.committed_len < self.committed_len or runs:
             return False
         if tree.committed_len > self.committed_len:
             raise ValueError(
@@ -131,7 +135,7 @@ class Session:
             raise ValueError(f"a tree for committed_len {self.committed_len} is being verified")
         if self.num_new_tokens >= self.max_new_tokens:
             raise ValueError(f"all {self.max_new_tokens} tokens of max_new_tokens are committed")
-        self.tree = tree
+        self.tree, self._tree_is_own = tree, False
         return True
 
     def run(self, until_len: int) -> bool:
@@ -149,6 +153,7 @@ class Session:
     def _go_on(self) -> bool:
         if self.runs_on:
             self.tree = DraftTree.plain(self.committed_len, self.tokens[-1])
+            self._tree_is_own = True
         return self.tree is not None
 
     def next_rows(self, chunk_len: int) -> Rows:

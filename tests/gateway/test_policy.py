@@ -113,7 +113,9 @@ def test_what_one_session_learned_the_next_one_knows():
 
 def test_where_it_never_pays_the_next_session_begins_plainly():
     experience, world = Experience(), WORLDS["slow drafter"]
-    Player(fresh(world), "auto", NO_LIMIT, experience).play(LONG)
+    first = Player(fresh(world), "auto", NO_LIMIT, experience)
+    first.play(LONG)
+    first.policy.end()
 
     player = Player(fresh(world), "auto", NO_LIMIT, experience)
 
@@ -159,9 +161,10 @@ def test_a_session_changes_its_drafter_when_the_text_does():
 def test_a_session_that_is_unlike_the_others_is_found_out_early():
     """Scouts tell within some dozens of tokens, without a draft verified."""
     experience = Experience()
-    Player(fresh(GOOD, hits=(0.0,) * 4, rival_hits=(0.02,) * 4), "auto", NO_LIMIT, experience).play(
-        LONG
-    )
+    usual = fresh(GOOD, hits=(0.0,) * 4, rival_hits=(0.02,) * 4)
+    first = Player(usual, "auto", NO_LIMIT, experience)
+    first.play(LONG)
+    first.policy.end()
     player = Player(
         fresh(GOOD, hits=(0.0,) * 4, rival_hits=(0.95, 0.0, 0.0, 0.0)), "auto", NO_LIMIT, experience
     )
@@ -229,9 +232,9 @@ def test_where_rows_are_dear_unlikely_guesses_are_not_verified():
     """A tree of which the drafter thinks little is cut, one of which it thinks much is not."""
     experience = Experience()
     player = Player(fresh(GOOD, row_us=1_000.0), "auto", NO_LIMIT, experience)
-    player.play(2000)
     policy = player.policy
-    assert policy.plan(0).steps >= 1
+    while not policy.plan(0).steps or player.rounds.committed_len < 2000:
+        player.play(10)
     sure = DraftTree.chain(9, (1, 2), logprobs=(0.0, -0.5))
     unsure = DraftTree.chain(9, (1, 2), logprobs=(0.0, -3.5))
 

@@ -16,10 +16,10 @@ def test_over_any_stretch_no_more_is_lost_than_a_share_and_the_limit(rounds):
     elapsed, net, lowest = 0.0, 0.0, 0.0
     for took_us, gain_us in rounds:
         elapsed += took_us
-        purse.pass_time(took_us)
+        purse.pass_time(took_us, 1)
         if purse.is_empty:
             continue
-        purse.settle(gain_us)
+        purse.settle(gain_us, 1)
         # The stretch that ends here and lost most.
         net = min(net + gain_us, 0.0)
         lowest = min(lowest, net)
@@ -29,8 +29,8 @@ def test_over_any_stretch_no_more_is_lost_than_a_share_and_the_limit(rounds):
 
 def test_gains_are_not_saved_up_to_be_lost_later():
     purse = Purse()
-    purse.settle(100 * SECOND)
-    purse.settle(-0.15 * SECOND)
+    purse.settle(100 * SECOND, 1)
+    purse.settle(-0.15 * SECOND, 1)
 
     assert purse.is_empty
 
@@ -39,5 +39,5 @@ def test_an_empty_purse_fills_with_time():
     purse = Purse(-0.01 * SECOND)
     assert not purse.affords_trial
     for _ in range(1000):
-        purse.pass_time(0.01 * SECOND)
+        purse.pass_time(0.01 * SECOND, 1)
     assert purse.affords_trial

@@ -40,6 +40,8 @@ class SessionMachine(RuleBasedStateMachine):
         self.committed = list(prompt)
         self.slots: list[int] = []
         self.pending: tuple[list[int], list[int]] | None = ([], [])
+        # Whether what is pending is a plain step that nobody sent.
+        self.own = False
 
     def tree(self, below, committed_len=None, root=None) -> DraftTree:
         return DraftTree(
@@ -64,7 +66,7 @@ class SessionMachine(RuleBasedStateMachine):
         verdict = [*(rows.tree[0][node] for node in path), bonus]
         goes_on = self.session.commit(verdict)
         self.committed += verdict
-        self.pending = ([], []) if goes_on else None
+        self.pending, self.own = ([], []) if goes_on else None, goes_on
         assert goes_on == self.runs
 
     @rule()
@@ -78,7 +80,7 @@ class SessionMachine(RuleBasedStateMachine):
         begins = self.session.run(len(self.committed) + ahead)
         assert begins == (self.pending is None and self.runs)
         if begins:
-            self.pending = ([], [])
+            self.pending, self.own = ([], []), True
 
     def check_rows(self, rows: Rows) -> None:
         """The chain is at most a chunk of committed tokens, and the tree is the one offered."""
@@ -99,7 +101,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(below=nodes())
     def offer(self, below):
         assert self.session.offer(self.tree(below))
-        self.pending = below
+        self.pending, self.own = below, False
 
     @rule(below=nodes(), late=st.integers(1, 5), root=st.integers(0, 2 * VOCAB))
     def offer_stale(self, below, late, root):
@@ -107,18 +109,18 @@ class SessionMachine(RuleBasedStateMachine):
         if late < len(self.committed):
             assert not self.session.offer(self.tree(below, len(self.committed) - late, root))
 
-    @precondition(lambda self: self.pending is None or not self.runs)
+    @precondition(lambda self: not self.drops)
     @rule(below=nodes(), early=st.integers(1, 5))
     def offer_future(self, below, early):
         self.refused(self.tree(below, len(self.committed) + early), str(len(self.committed)))
 
-    @precondition(lambda self: self.pending is not None and self.runs)
+    @precondition(lambda self: self.drops)
     @rule(below=nodes(), early=st.integers(0, 5), root=st.integers(0, 2 * VOCAB))
     def offer_while_it_runs(self, below, early, root):
-        """Dropped, whatever is wrong with it: the target goes on by itself."""
+        """Dropped, whatever is wrong with it: the target goes on by itself, or did until now."""
         assert not self.session.offer(self.tree(below, len(self.committed) + early, root))
 
-    @precondition(lambda self: self.pending is not None and not self.runs)
+    @precondition(lambda self: self.pending is not None and not self.drops)
     @rule(below=nodes())
     def offer_second(self, below):
         self.refused(self.tree(below), "being verified")
@@ -152,6 +154,11 @@ class SessionMachine(RuleBasedStateMachine):
         answer = self.committed[len(self.prompt) :]
         wanted = len(self.committed) < self.session.run_until
         return wanted and len(answer) < MAX_NEW and answer[-1:] != [STOP]
+
+    @property
+    def drops(self) -> bool:
+        """Whether trees are dropped now: the verdict under way answers them."""
+        return self.pending is not None and (self.runs or self.own)
 
     @property
     def may_offer(self) -> bool:

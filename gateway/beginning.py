@@ -1,0 +1,87 @@
+"""What a session may begin after a plain stretch: a gain that is sure, or a trial. Sans-I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gateway.candidates import Candidates
+from gateway.experience import Experience
+from gateway.plans import EXPLORING, EXPLORING_TOGETHER
+from protos.messages import Plan
+
+# The gain with which to begin.
+_ENTER = 1.02
+# A drafter that should gain less is tried after so many pauses only.
+_HOPEFUL = 0.97
+_HOPELESS_PAUSES = 3
+# Sessions from which on they explore together.
+_MANY = 4
+
+
+class Beginning(NamedTuple):
+    """A spell with this drafter and plan."""
+
+    name: str
+    plan: Plan
+    is_trial: bool
+
+
+def what_to_begin(
+    experience: Experience, drafters: Candidates, pauses_taken: int
+) -> Beginning | None:
+    """Return what to begin after so many pauses, or None to go on plainly.
+
+    Who is not known yet is tried first, and what others know of the rest may be sure.
+    """
+    return (
+        _trial(experience, drafters, strangers(drafters), pauses_taken)
+        or _sure_gain(experience, drafters)
+        or _trial(experience, drafters, _to_be_tried(drafters), pauses_taken)
+    )
+
+
+def strangers(drafters: Candidates) -> list[str]:
+    """Return those of which it is not known how good they are."""
+    return [name for name in _to_be_tried(drafters) if not drafters.was_tried(name)]
+
+
+def exploring(experience: Experience, drafters: Candidates) -> Plan:
+    """Return the plan that tells most, within the limits."""
+    wanted = EXPLORING_TOGETHER if experience.num_sessions >= _MANY else EXPLORING
+    return wanted if wanted in drafters.plans else drafters.plans[-1]
+
+
+def _to_be_tried(drafters: Candidates) -> list[str]:
+    """What scouts bring is known without a trial."""
+    return [name for name in drafters if not drafters.may_scout(name)]
+
+
+def _sure_gain(experience: Experience, drafters: Candidates) -> Beginning | None:
+    """Return the best of the drafters that are known, if it surely gains."""
+    known = [name for name in drafters if drafters.is_known(name)]
+    if not known or experience.purse.is_empty:
+        return None
+    name, best = drafters.best(known)
+    return Beginning(name, best.plan, is_trial=False) if best.sure_gain > _ENTER else None
+
+
+def _trial(
+    experience: Experience, drafters: Candidates, names: Sequence[str], pauses_taken: int
+) -> Beginning | None:
+    """Return the best of these if a trial is due and there is time to lose: one at a time."""
+    affordable = experience.purse.affords_trial and experience.calls.may_try
+    if not names or experience.trying or not affordable:
+        return None
+    name, best = drafters.best(names)
+    known = drafters.was_tried(name)
+    if known and pauses_taken < (1 if best.gain > _HOPEFUL else _HOPELESS_PAUSES):
+        return None
+    plan = best.plan if known else _first_choice(experience, drafters)
+    return Beginning(name, plan, is_trial=True)
+
+
+def _first_choice(experience: Experience, drafters: Candidates) -> Plan:
+    """Return what to try of an unknown drafter: much, and if that came too late, little."""
+    too_late = experience.calls.failures % 2
+    return drafters.plans[0] if too_late else exploring(experience, drafters)
