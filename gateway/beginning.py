@@ -10,8 +10,9 @@ from gateway.experience import Experience
 from gateway.plans import EXPLORING, EXPLORING_TOGETHER
 from protos.messages import Plan
 
-# The gain with which to begin.
+# The gain with which to begin, and one that is clear.
 _ENTER = 1.02
+_CLEAR = 1.25
 # A drafter that should gain less is tried after so many pauses only.
 _HOPEFUL = 0.97
 _HOPELESS_PAUSES = 3
@@ -60,10 +61,11 @@ def _to_be_tried(drafters: Candidates) -> list[str]:
 def _sure_gain(experience: Experience, drafters: Candidates) -> Beginning | None:
     """Return the best of the drafters that are known, if it surely gains."""
     known = [name for name in drafters if drafters.is_known(name)]
-    if not known or experience.purse.is_empty:
+    if not known:
         return None
     name, best = drafters.best(known)
-    return Beginning(name, best.plan, is_trial=False) if best.sure_gain > _ENTER else None
+    affords = experience.purse.affords_spell(clear=best.sure_gain > _CLEAR)
+    return Beginning(name, best.plan, False) if affords and best.sure_gain > _ENTER else None
 
 
 def _trial(

@@ -31,9 +31,9 @@ class Purse:
         """A spell of one of them ended that gained so much against plain decoding, or lost it."""
         self.left_us += min(gain_us, 0.0) / num_sessions
 
-    @property
-    def is_empty(self) -> bool:
-        return self.left_us <= 0
+    def affords_spell(self, *, clear: bool) -> bool:
+        """Whether a gain that should be sure may be tried; a `clear` one may overdraw it some."""
+        return self.left_us > (-_LIMIT_US / 2 if clear else 0.0)
 
     @property
     def affords_trial(self) -> bool:

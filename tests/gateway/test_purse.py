@@ -6,25 +6,30 @@ from hypothesis import strategies as st
 from gateway.purse import Purse
 
 SECOND = 1e6
-ROUNDS = st.lists(st.tuples(st.floats(1e3, 1e5), st.floats(-1e5, 1e5)), min_size=1, max_size=400)
+ROUNDS = st.lists(
+    st.tuples(st.floats(1e3, 1e5), st.floats(-1e5, 1e5), st.booleans()), min_size=1, max_size=400
+)
 
 
 @given(ROUNDS)
 def test_over_any_stretch_no_more_is_lost_than_a_share_and_the_limit(rounds):
-    """A spell is begun only with something in the purse; the last one may overdraw it once."""
+    """A spell is begun only with something in the purse; the last one may overdraw it once.
+
+    Gains that seem clear may overdraw it by half the limit.
+    """
     purse = Purse()
     elapsed, net, lowest = 0.0, 0.0, 0.0
-    for took_us, gain_us in rounds:
+    for took_us, gain_us, clear in rounds:
         elapsed += took_us
         purse.pass_time(took_us, 1)
-        if purse.is_empty:
+        if not purse.affords_spell(clear=clear):
             continue
         purse.settle(gain_us, 1)
         # The stretch that ends here and lost most.
         net = min(net + gain_us, 0.0)
         lowest = min(lowest, net)
 
-    assert -lowest <= 0.005 * elapsed + 0.15 * SECOND + 1e5 + 1
+    assert -lowest <= 0.005 * elapsed + 0.225 * SECOND + 1e5 + 1
 
 
 def test_gains_are_not_saved_up_to_be_lost_later():
@@ -32,7 +37,8 @@ def test_gains_are_not_saved_up_to_be_lost_later():
     purse.settle(100 * SECOND, 1)
     purse.settle(-0.15 * SECOND, 1)
 
-    assert purse.is_empty
+    assert not purse.affords_spell(clear=False)
+    assert not purse.affords_spell(clear=True)
 
 
 def test_an_empty_purse_fills_with_time():
