@@ -23,14 +23,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="native kernels that find wrong memory accesses; preload libasan and libubsan",
     )
+    parser.addoption(
+        "--family", help="native kernels for CPUs of this family, which this one is of"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--sanitized"):
+    sanitized, name = config.getoption("--sanitized"), config.getoption("--family")
+    if sanitized or name:
         from kernels import native
-        from kernels.native.build import SANITIZED, build
+        from kernels.native.build import FLAGS, SANITIZED, build
+        from kernels.native.family import FAMILIES
 
-        path = build(SANITIZED)
+        family = next((one for one in FAMILIES if one.name == name), None)
+        path = build(SANITIZED if sanitized else FLAGS, family)
         native.library_path = lambda: path
 
 

@@ -1,6 +1,6 @@
 """The CPU's own implementation of the ops, in C++: built once, used on request.
 
-It serves models in bfloat16, and samples from logits in float32, on CPUs with AVX-512 or AMX.
+It serves models in bfloat16, and samples from logits in float32, on CPUs with AVX2, AVX-512 or AMX.
 Everywhere else the reference runs.
 """
 
@@ -19,7 +19,7 @@ from kernels.native.build import library_path
 from kernels.normed_linear import NormedLinear, normed_linear, pack_normed_linear
 
 CHOICES = ("auto", "native", "reference")
-ISAS = ("none", "avx512", "avx512_bf16", "amx")
+ISAS = ("none", "avx2", "avx512", "avx512_bf16", "amx")
 _SERVED = ("cpu", torch.bfloat16)
 
 
@@ -76,7 +76,7 @@ def enable(num_threads: int) -> str:
         ) from error
     isa = ISAS[torch.ops.slipstream.best_isa()]
     if isa == "none":
-        raise NativeUnavailableError("this CPU has no AVX-512 with VNNI")
+        raise NativeUnavailableError("this CPU has no AVX2 with FMA")
     torch.ops.slipstream.set_num_threads(num_threads)
     pack_layers.register(*_SERVED, packing.pack_layers)
     pack_normed_linear.register(*_SERVED, packing.pack_normed_linear)

@@ -1,5 +1,5 @@
 // Legend: a lane is a query: a row and one of the query heads that share a key-value head.
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2")
+#include "target.h"
 
 #include "attention.h"
 
@@ -7,35 +7,12 @@
 #include <bit>
 #include <cstring>
 
-#include "cpu.h"
 #include "key_block.h"
 #include "key_pages.h"
 #include "tiles.h"
 #include "vector.h"
 
 namespace slipstream {
-
-void score(const KeyBlock& block, const PairedQueries& queries, Scores& scores) {
-  switch (current_isa()) {
-    case Isa::kAmx:
-      return amx::score(block, queries, scores);
-    case Isa::kAvx512Bf16:
-      return avx512_bf16::score(block, queries, scores);
-    default:
-      return avx512::score(block, queries, scores);
-  }
-}
-
-void add_values(const KeyBlock& block, const Weights& weights, unsigned lanes, Outputs& outputs) {
-  switch (current_isa()) {
-    case Isa::kAmx:
-      return amx::add_values(block, weights, outputs);
-    case Isa::kAvx512Bf16:
-      return avx512_bf16::add_values(block, weights, lanes, outputs);
-    default:
-      return avx512::add_values(block, weights, lanes, outputs);
-  }
-}
 
 namespace {
 

@@ -1,7 +1,7 @@
 """Build the native library.
 
-It lies beside its sources, under a name that holds a digest of them, of the flags and of the torch
-it fits.
+It lies beside its sources, under a name that holds the family of CPUs that it is for, and a digest
+of the sources, of the flags and of the torch it fits.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ from pathlib import Path
 
 import torch
 
+from kernels.native.family import FAMILIES, Family, family_here
+
 _HERE = Path(__file__).parent
-# Each file that needs more than the oldest x86-64 says so itself: one library serves all CPUs.
+# Files that need more than the oldest x86-64 say so themselves: a library serves all of a family.
 # GCC's own intrinsics trip over -Wuninitialized.
 FLAGS = ("-O3", "-std=c++20", "-fvisibility=hidden", "-Wno-uninitialized", "-Wno-psabi")
 SANITIZED = (*FLAGS, "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
 
 
-def library_path(flags: Sequence[str] = FLAGS) -> Path:
-    """Return where the library for these sources and this torch lies, or would lie."""
+def library_path(flags: Sequence[str] = FLAGS, family: Family | None = None) -> Path:
+    """Return where the library for these sources and this torch lies, or would lie.
+
+    Without a family it is that of this CPU.
+    """
+    family = family or family_here()
     digest = hashlib.sha256(torch.__version__.encode() + " ".join(flags).encode())
-    for path in [*_sources(), *sorted(_HERE.glob("*.h"))]:
+    for path in [*_sources(family), *sorted(_HERE.glob("*.h"))]:
         digest.update(path.read_bytes())
-    return _HERE / "build" / f"slipstream_{digest.hexdigest()[:16]}.so"
+    return _HERE / "build" / f"slipstream_{family.name}_{digest.hexdigest()[:16]}.so"
 
 
-def _sources() -> list[Path]:
-    return sorted(_HERE.glob("*.cpp"))
+def _sources(family: Family) -> list[Path]:
+    return [path for path in sorted(_HERE.glob("*.cpp")) if family.has(path, FAMILIES)]
 
 
-def build(flags: Sequence[str] = FLAGS) -> Path:
+def build(flags: Sequence[str] = FLAGS, family: Family | None = None) -> Path:
     """Build the library unless it is there. Raises RuntimeError if there is no compiler."""
-    path = library_path(flags)
+    family = family or family_here()
+    path = library_path(flags, family)
     if path.is_file():
         return path
     compiler = os.environ.get("CXX", "g++")
@@ -47,14 +54,14 @@ def build(flags: Sequence[str] = FLAGS) -> Path:
     # In a folder of its own, so that two builds at once do not meet, and moved when it is whole.
     folder = Path(tempfile.mkdtemp(dir=path.parent))
     try:
-        _compile(path.stem, folder, flags)
+        _compile(path.stem, folder, _sources(family), (*flags, *family.flags))
         (folder / path.name).replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return path
 
 
-def _compile(name: str, folder: Path, flags: Sequence[str]) -> None:
+def _compile(name: str, folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> None:
     # Imported here: it warns about compilers as soon as it is there.
     from torch.utils import cpp_extension
 
@@ -62,7 +69,7 @@ def _compile(name: str, folder: Path, flags: Sequence[str]) -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     cpp_extension.load(
         name=name,
-        sources=[str(source) for source in _sources()],
+        sources=[str(source) for source in sources],
         extra_cflags=list(flags),
         extra_ldflags=[flag for flag in flags if flag.startswith("-fsanitize")],
         build_directory=str(folder),

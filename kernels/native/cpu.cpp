@@ -11,11 +11,6 @@
 namespace slipstream {
 namespace {
 
-constexpr long kArchReqXcompPerm = 0x1023;
-constexpr long kXfeatureTileData = 18;
-constexpr uint64_t kZmmState = 0xe6;     // SSE, AVX, opmask, both halves of ZMM
-constexpr uint64_t kTileState = 0x60000;  // tile configuration and data
-
 bool bit(unsigned word, int index) { return (word >> index) & 1; }
 
 // Which register files the operating system saves. Read only where OSXSAVE says that it can be.
@@ -24,6 +19,25 @@ uint64_t saved_state() {
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (uint64_t{high} << 32) | low;
 }
+
+#ifdef SLIPSTREAM_AVX2
+
+constexpr uint64_t kYmmState = 0x6;  // SSE and AVX
+
+Isa find_best() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !bit(c, 27) || !bit(c, 12)) return Isa::kNone;
+  const uint64_t saved = saved_state();
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !bit(b, 5)) return Isa::kNone;
+  return (saved & kYmmState) == kYmmState ? Isa::kAvx2 : Isa::kNone;
+}
+
+#else
+
+constexpr long kArchReqXcompPerm = 0x1023;
+constexpr long kXfeatureTileData = 18;
+constexpr uint64_t kZmmState = 0xe6;     // SSE, AVX, opmask, both halves of ZMM
+constexpr uint64_t kTileState = 0x60000;  // tile configuration and data
 
 bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
@@ -42,6 +56,8 @@ Isa find_best() {
   const bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 5);
   return bf16 ? Isa::kAvx512Bf16 : Isa::kAvx512;
 }
+
+#endif
 
 std::atomic<Isa>& current() {
   static std::atomic<Isa> isa{best_isa()};

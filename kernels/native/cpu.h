@@ -5,9 +5,9 @@
 namespace slipstream {
 
 // The instruction sets that products and attention are written for, the best one last.
-enum class Isa { kNone = 0, kAvx512 = 1, kAvx512Bf16 = 2, kAmx = 3 };
+enum class Isa { kNone = 0, kAvx2 = 1, kAvx512 = 2, kAvx512Bf16 = 3, kAmx = 4 };
 
-// Returns the best one here. Asks the kernel for the right to use AMX tiles, once.
+// Returns the best one here that the library is built for. Asks the kernel for the right to use AMX tiles, once.
 Isa best_isa();
 
 // The one in use: the best one, unless `use_isa` asked for a lesser one.

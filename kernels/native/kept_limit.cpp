@@ -1,4 +1,4 @@
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2")
+#include "target.h"
 
 #include "kept_limit.h"
 

@@ -19,7 +19,11 @@ inline __m512i spread(const uint16_t* pair) {
 }
 
 // So many keys share a reading of the queries.
+#ifdef SLIPSTREAM_AVX2
+constexpr int kKeysAtOnce = 4;
+#else
 constexpr int kKeysAtOnce = 8;
+#endif
 
 template <class Dot>
 void score_on_vectors(const KeyBlock& block, const PairedQueries& queries, Scores& scores) {

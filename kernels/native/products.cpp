@@ -1,23 +1,8 @@
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2")
+#include "target.h"
 
 #include "products.h"
 
-#include <immintrin.h>
-
-#include "cpu.h"
-
 namespace slipstream {
-
-void multiply(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel) {
-  switch (current_isa()) {
-    case Isa::kAmx:
-      return amx::multiply(w, pair, x, rows, panel);
-    case Isa::kAvx512Bf16:
-      return avx512_bf16::multiply(w, pair, x, rows, panel);
-    default:
-      return avx512::multiply(w, pair, x, rows, panel);
-  }
-}
 
 void join_parts(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel) {
   const float* const scales = w.scales.data() + pair * kPairOutputs;

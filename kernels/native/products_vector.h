@@ -12,8 +12,13 @@
 namespace slipstream {
 namespace {
 
-// So many rows share a reading of the weights: their sums just fit the registers.
-constexpr int kRows = 8;
+// So many rows share a reading of the weights, of both tiles of a pair or of one after the other:
+// their sums just fit the registers.
+#ifdef SLIPSTREAM_AVX2
+constexpr int kRows = 4, kSides = 1;
+#else
+constexpr int kRows = 8, kSides = 2;
+#endif
 
 int load_int(const std::byte* source) {
   int value;
@@ -38,67 +43,84 @@ inline __m512i load_pairs(const std::byte* tile, int group) {
   return _mm512_or_si512(_mm512_srli_epi32(evens, 16), odds);
 }
 
+// Sums of kSides tiles of a pair, from `side` on.
 template <class Dot, Format format, int rows>
-void sum_pairs(const PackedMatrix& w, int pair, const std::byte* x, int64_t stride, float* panel) {
+void sum_pairs(const PackedMatrix& w, int pair, int side, const std::byte* x, int64_t stride,
+               float* panel) {
   const size_t tile_bytes = PackedMatrix::tile_bytes(format);
-  const std::byte* tile = w.tiles.get() + pair * w.pair_bytes();
-  __m512 sums[rows][2] = {};
+  const std::byte* tile = w.tiles.get() + pair * w.pair_bytes() + side * tile_bytes;
+  __m512 sums[rows][kSides] = {};
   for (int deep = 0; deep < w.depth; ++deep, tile += 2 * tile_bytes) {
     for (int group = 0; group < 16; ++group) {
-      const __m512i left = load_pairs<format>(tile, group);
-      const __m512i right = load_pairs<format>(tile + tile_bytes, group);
+      __m512i weights[kSides];
+      for (int i = 0; i < kSides; ++i) {
+        weights[i] = load_pairs<format>(tile + i * tile_bytes, group);
+      }
 #pragma GCC unroll 8
       for (int row = 0; row < rows; ++row) {
         const std::byte* const source = x + row * stride + deep * 64 + group * 4;
         const __m512i inputs = _mm512_set1_epi32(load_int(source));
-        sums[row][0] = Dot::add(sums[row][0], inputs, left);
-        sums[row][1] = Dot::add(sums[row][1], inputs, right);
+        for (int i = 0; i < kSides; ++i) {
+          sums[row][i] = Dot::add(sums[row][i], inputs, weights[i]);
+        }
       }
     }
   }
   for (int row = 0; row < rows; ++row) {
-    _mm512_storeu_ps(panel + row * kPanelColumns, sums[row][0]);
-    _mm512_storeu_ps(panel + row * kPanelColumns + 16, sums[row][1]);
+    for (int i = 0; i < kSides; ++i) {
+      _mm512_storeu_ps(panel + row * kPanelColumns + (side + i) * kTileOutputs, sums[row][i]);
+    }
   }
 }
 
 // VNNI multiplies unsigned with signed bytes: 128 is added to the inputs and taken off the sums.
 template <int rows>
-void sum_bytes(const PackedMatrix& w, int pair, const std::byte* x, int64_t stride, float* panel) {
-  const std::byte* tile = w.tiles.get() + pair * w.pair_bytes();
-  __m512i sums[rows][2] = {};
-  for (int deep = 0; deep < w.depth; ++deep, tile += 2048) {
+void sum_bytes(const PackedMatrix& w, int pair, int side, const std::byte* x, int64_t stride,
+               float* panel) {
+  constexpr size_t kTileBytes = 1024;
+  const std::byte* tile = w.tiles.get() + pair * w.pair_bytes() + side * kTileBytes;
+  __m512i sums[rows][kSides] = {};
+  for (int deep = 0; deep < w.depth; ++deep, tile += 2 * kTileBytes) {
     for (int group = 0; group < 16; ++group) {
-      const __m512i left = _mm512_loadu_si512(tile + group * 64);
-      const __m512i right = _mm512_loadu_si512(tile + 1024 + group * 64);
+      __m512i weights[kSides];
+      for (int i = 0; i < kSides; ++i) {
+        weights[i] = _mm512_loadu_si512(tile + i * kTileBytes + group * 64);
+      }
 #pragma GCC unroll 8
       for (int row = 0; row < rows; ++row) {
         const std::byte* const source = x + row * stride + deep * 64 + group * 4;
         const __m512i inputs = _mm512_set1_epi32(load_int(source) ^ int(0x80808080));
-        sums[row][0] = _mm512_dpbusd_epi32(sums[row][0], inputs, left);
-        sums[row][1] = _mm512_dpbusd_epi32(sums[row][1], inputs, right);
+        for (int i = 0; i < kSides; ++i) {
+          sums[row][i] = _mm512_dpbusd_epi32(sums[row][i], inputs, weights[i]);
+        }
       }
     }
   }
-  for (int side = 0; side < 2; ++side) {
-    const int column = pair * kPairOutputs + side * kTileOutputs;
-    const __m512i shift = _mm512_slli_epi32(_mm512_loadu_si512(w.sums.data() + column), 7);
+  for (int i = 0; i < kSides; ++i) {
+    const int column = (side + i) * kTileOutputs;
+    const __m512i all = _mm512_loadu_si512(w.sums.data() + pair * kPairOutputs + column);
+    const __m512i shift = _mm512_slli_epi32(all, 7);
     for (int row = 0; row < rows; ++row) {
-      _mm512_storeu_si512(panel + row * kPanelColumns + side * kTileOutputs,
-                          _mm512_sub_epi32(sums[row][side], shift));
+      _mm512_storeu_si512(panel + row * kPanelColumns + column,
+                          _mm512_sub_epi32(sums[row][i], shift));
     }
   }
 }
 
 template <class Dot, int rows>
 void sum_rows(const PackedMatrix& w, int pair, const std::byte* x, int64_t stride, float* panel) {
-  switch (w.format) {
-    case Format::kBf16:
-      return sum_pairs<Dot, Format::kBf16, rows>(w, pair, x, stride, panel);
-    case Format::kInt8:
-      return sum_bytes<rows>(w, pair, x, stride, panel);
-    case Format::kInt4:
-      return sum_pairs<Dot, Format::kInt4, rows>(w, pair, x, stride, panel);
+  for (int side = 0; side < 2; side += kSides) {
+    switch (w.format) {
+      case Format::kBf16:
+        sum_pairs<Dot, Format::kBf16, rows>(w, pair, side, x, stride, panel);
+        break;
+      case Format::kInt8:
+        sum_bytes<rows>(w, pair, side, x, stride, panel);
+        break;
+      case Format::kInt4:
+        sum_pairs<Dot, Format::kInt4, rows>(w, pair, side, x, stride, panel);
+        break;
+    }
   }
 }
 

@@ -14,7 +14,7 @@ import torch
 from kernels import native
 from kernels.native import ISAS, NativeUnavailableError
 
-NATIVE = ("avx512", "avx512_bf16", "amx")
+NATIVE = ("avx2", "avx512", "avx512_bf16", "amx")
 every_implementation = pytest.mark.parametrize("kernels", ["reference", *NATIVE], indirect=True)
 natively = pytest.mark.parametrize("kernels", NATIVE, indirect=True)
 
@@ -30,7 +30,14 @@ def shortcoming(kernels: str) -> str:
         return str(error)
     finally:
         native.disable()
+    if (best == "avx2") != (kernels == "avx2"):
+        return f"the library is of the family of {best}: see --family"
     return "" if ISAS.index(kernels) <= ISAS.index(best) else f"this CPU has no {kernels}"
+
+
+def least() -> str:
+    """The native implementation that every CPU of this one's family runs."""
+    return "avx512" if shortcoming("avx2") else "avx2"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from kernels.attention import lay_out_rows
 from kernels.kv_pages import new_pages
 from kernels.normed_linear import NormedLinear
 from kernels.quantized_linear import new_linear
-from tests.kernels.implementations import running
+from tests.kernels.implementations import least, running
 from tests.kernels.tiny_decoder import KINDS, normal, random_stack
 
 BF16 = torch.bfloat16
@@ -19,7 +19,7 @@ BF16 = torch.bfloat16
 
 @pytest.fixture(scope="module", autouse=True)
 def _native():
-    with running("avx512"):
+    with running(least()):
         yield
 
 

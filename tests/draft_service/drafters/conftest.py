@@ -11,7 +11,7 @@ from tests.kernels.implementations import running
 from tests.tiny_models import write_tiny_eagle3
 
 
-@pytest.fixture(scope="module", params=["reference", "avx512", "amx"])
+@pytest.fixture(scope="module", params=["reference", "avx2", "avx512", "amx"])
 def everywhere(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Eagle3Drafter]:

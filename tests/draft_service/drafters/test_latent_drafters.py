@@ -237,6 +237,7 @@ def drafts_with(drafter, seeds, pieces):
     [
         ("reference", torch.float32),
         ("reference", torch.bfloat16),
+        ("avx2", torch.bfloat16),
         ("avx512", torch.bfloat16),
         ("amx", torch.bfloat16),
     ],
