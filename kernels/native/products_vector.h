@@ -19,6 +19,19 @@ constexpr int kRows = 4, kSides = 1;
 #else
 constexpr int kRows = 8, kSides = 2;
 #endif
+// Weights that are read for the first time are fetched so many pairs of tiles ahead: a reading of
+// every other tile is no stream to the CPU.
+constexpr int kPairsAhead = 4;
+
+// A group of both tiles of a pair.
+inline void fetch_ahead(const std::byte* tile, size_t tile_bytes, int group) {
+  if constexpr (kSides == 1) {
+    const std::byte* const ahead = tile + 2 * tile_bytes * kPairsAhead + group * tile_bytes / 8;
+    for (size_t line = 0; line < tile_bytes / 8; line += 64) {
+      _mm_prefetch(ahead + line, _MM_HINT_T0);
+    }
+  }
+}
 
 int load_int(const std::byte* source) {
   int value;
@@ -52,6 +65,7 @@ void sum_pairs(const PackedMatrix& w, int pair, int side, const std::byte* x, in
   __m512 sums[rows][kSides] = {};
   for (int deep = 0; deep < w.depth; ++deep, tile += 2 * tile_bytes) {
     for (int group = 0; group < 16; ++group) {
+      if (side == 0) fetch_ahead(tile, tile_bytes, group);
       __m512i weights[kSides];
       for (int i = 0; i < kSides; ++i) {
         weights[i] = load_pairs<format>(tile + i * tile_bytes, group);
@@ -82,6 +96,7 @@ void sum_bytes(const PackedMatrix& w, int pair, int side, const std::byte* x, in
   __m512i sums[rows][kSides] = {};
   for (int deep = 0; deep < w.depth; ++deep, tile += 2 * kTileBytes) {
     for (int group = 0; group < 16; ++group) {
+      if (side == 0) fetch_ahead(tile, kTileBytes, group);
       __m512i weights[kSides];
       for (int i = 0; i < kSides; ++i) {
         weights[i] = _mm512_loadu_si512(tile + i * kTileBytes + group * 64);
