@@ -12,7 +12,11 @@ BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-.PHONY: setup native demo drafter test test-slow test-sanitized soak check protos bench bench-kernels bench-quality clean
+GPU_TESTS := tests/kernels/gpu
+# Triton keeps what it compiled where everything else is that was built.
+export TRITON_CACHE_DIR := $(CURDIR)/build/triton
+
+.PHONY: setup native demo drafter test test-kernels test-interpreted test-compiled test-slow test-sanitized soak check protos bench bench-kernels bench-quality clean
 
 setup: native
 
@@ -43,7 +47,19 @@ drafter: setup
 
 test: setup check
 	$(BIN)/slipstream fetch smollm2-135m
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" --ignore $(GPU_TESTS)
+	$(MAKE) test-kernels
+
+# The kernels for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
+# needs a process of its own, and has one thread: they run side by side.
+test-kernels: setup
+	$(MAKE) -j2 -Otarget test-interpreted test-compiled
+
+test-interpreted:
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
+
+test-compiled:
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
 
 test-slow: setup
 	$(BIN)/slipstream fetch smollm2-135m
@@ -58,7 +74,7 @@ soak: setup
 test-sanitized: setup
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  $(BIN)/python -m pytest --sanitized tests/kernels -k "native or amx or avx"
+	  $(BIN)/python -m pytest --sanitized tests/kernels --ignore $(GPU_TESTS) -k "native or amx or avx"
 
 check: setup
 	$(BIN)/ruff check .

@@ -1,0 +1,190 @@
+"""Norms and the gated activation on a GPU; formulas and roundings are those of `elementwise`.
+
+A program has one whole row of a norm, or one tile of an activation's row. Rows may lie in wider
+buffers: gate and up are halves of one product, and one half of a pair is the residual stream.
+
+Legend: R rows, H hidden, F width of the feed-forward layer, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+
+_NORM_WARPS = {1024: 4, 2048: 4, 4096: 8, 8192: 8, 16384: 16, 32768: 16}
+_ACTIVATION_TILE = 2048
+
+
+def rms_norm(x_RH: torch.Tensor, weight_H: torch.Tensor, eps: float, out_RH: torch.Tensor) -> None:
+    """y_i = w_i x_i / sqrt(mean(x^2) + eps), rounded before the weight. `out` may be `x`."""
+    rows, width = x_RH.shape
+    _rms_norm[(rows,)](
+        *_with_stride(x_RH), weight_H, *_with_stride(out_RH), eps, width, **_norm_tile(width)
+    )
+
+
+def add_rms_norm(
+    x_RH: torch.Tensor,
+    residual_RH: torch.Tensor,
+    weight_H: torch.Tensor,
+    eps: float,
+    sum_RH: torch.Tensor,
+    out_RH: torch.Tensor,
+) -> None:
+    """h = residual + x, to `sum` (which may be `residual`), and its norm, to `out`."""
+    rows, width = x_RH.shape
+    _add_rms_norm[(rows,)](
+        *_with_stride(x_RH),
+        *_with_stride(residual_RH),
+        weight_H,
+        *_with_stride(sum_RH),
+        *_with_stride(out_RH),
+        eps,
+        width,
+        **_norm_tile(width),
+    )
+
+
+def norm_pair(
+    tokens_R: torch.Tensor,
+    embedding_VH: torch.Tensor,
+    embedding_norm_H: torch.Tensor | None,
+    h_RH: torch.Tensor,
+    hidden_norm_H: torch.Tensor,
+    eps: float,
+    pair_R2H: torch.Tensor,
+) -> None:
+    """[norm(embedding of the token), norm(h)]: what an EAGLE-3 drafter's attention reads.
+
+    Without an `embedding_norm` embeddings are taken as they are.
+    """
+    rows, width = h_RH.shape
+    _norm_pair[(rows, 2)](
+        tokens_R,
+        embedding_VH,
+        embedding_norm_H,
+        *_with_stride(h_RH),
+        hidden_norm_H,
+        *_with_stride(pair_R2H),
+        eps,
+        width,
+        **_norm_tile(width),
+    )
+
+
+def silu_mul(gate_RF: torch.Tensor, up_RF: torch.Tensor, out_RF: torch.Tensor) -> None:
+    """y = gate / (1 + exp(-gate)) up, the activation rounded before the product."""
+    rows, width = gate_RF.shape
+    _silu_mul[(rows, triton.cdiv(width, _ACTIVATION_TILE))](
+        *_with_stride(gate_RF),
+        *_with_stride(up_RF),
+        *_with_stride(out_RF),
+        width,
+        tile=_ACTIVATION_TILE,
+        num_warps=4,
+    )
+
+
+def _with_stride(x_RX: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return a tensor of rows, and how far one row lies from the next."""
+    assert x_RX.stride(1) == 1, "the elements of a row lie side by side"
+    return x_RX, x_RX.stride(0)
+
+
+def _norm_tile(width: int) -> dict[str, int]:
+    tile = max(1024, triton.next_power_of_2(width))
+    return {"tile": tile, "num_warps": _NORM_WARPS[tile]}
+
+
+@triton.jit
+@no_type_check
+def _rms_norm(
+    x_RH, x_stride, weight_H, out_RH, out_stride, eps, width: tl.constexpr, tile: tl.constexpr
+):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, tile)
+    x = tl.load(x_RH + row * x_stride + at, mask=at < width, other=0.0).to(tl.float32)
+    y = _normed(x, weight_H, eps, width, tile)
+    tl.store(out_RH + row * out_stride + at, y, mask=at < width)
+
+
+@triton.jit
+@no_type_check
+def _add_rms_norm(
+    x_RH,
+    x_stride,
+    residual_RH,
+    residual_stride,
+    weight_H,
+    sum_RH,
+    sum_stride,
+    out_RH,
+    out_stride,
+    eps,
+    width: tl.constexpr,
+    tile: tl.constexpr,
+):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, tile)
+    x = tl.load(x_RH + row * x_stride + at, mask=at < width, other=0.0).to(tl.float32)
+    h = tl.load(residual_RH + row * residual_stride + at, mask=at < width, other=0.0)
+    h = (h.to(tl.float32) + x).to(sum_RH.dtype.element_ty)
+    tl.store(sum_RH + row * sum_stride + at, h, mask=at < width)
+    y = _normed(h.to(tl.float32), weight_H, eps, width, tile)
+    tl.store(out_RH + row * out_stride + at, y, mask=at < width)
+
+
+@triton.jit
+@no_type_check
+def _norm_pair(
+    tokens_R,
+    embedding_VH,
+    embedding_norm_H,
+    h_RH,
+    h_stride,
+    hidden_norm_H,
+    pair_R2H,
+    pair_stride,
+    eps,
+    width: tl.constexpr,
+    tile: tl.constexpr,
+):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, tile)
+    out_H = pair_R2H + row * pair_stride
+    if tl.program_id(1) == 0:
+        token = tl.load(tokens_R + row).to(tl.int64)
+        x = tl.load(embedding_VH + token * width + at, mask=at < width, other=0.0)
+        if embedding_norm_H is not None:
+            x = _normed(x.to(tl.float32), embedding_norm_H, eps, width, tile)
+        tl.store(out_H + at, x, mask=at < width)
+    else:
+        h = tl.load(h_RH + row * h_stride + at, mask=at < width, other=0.0).to(tl.float32)
+        y = _normed(h, hidden_norm_H, eps, width, tile)
+        tl.store(out_H + width + at, y, mask=at < width)
+
+
+@triton.jit
+@no_type_check
+def _normed(x, weight_H, eps, width: tl.constexpr, tile: tl.constexpr):
+    """The norm of a row that is 0 behind its width, in the dtype of the weight."""
+    at = tl.arange(0, tile)
+    dtype: tl.constexpr = weight_H.dtype.element_ty
+    weight = tl.load(weight_H + at, mask=at < width, other=0.0)
+    scale = tl.rsqrt(tl.sum(x * x, axis=0) / width + eps)
+    rounded = (x * scale).to(dtype).to(tl.float32)
+    return (weight.to(tl.float32) * rounded).to(dtype)
+
+
+@triton.jit
+@no_type_check
+def _silu_mul(
+    gate_RF, gate_stride, up_RF, up_stride, out_RF, out_stride, width, tile: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * tile + tl.arange(0, tile)
+    gate = tl.load(gate_RF + row * gate_stride + at, mask=at < width).to(tl.float32)
+    up = tl.load(up_RF + row * up_stride + at, mask=at < width).to(tl.float32)
+    activated = (gate / (1 + tl.exp(-gate))).to(out_RF.dtype.element_ty)
+    product = activated.to(tl.float32) * up
+    tl.store(out_RF + row * out_stride + at, product.to(out_RF.dtype.element_ty), mask=at < width)

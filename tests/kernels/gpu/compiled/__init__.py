@@ -1,0 +1,1 @@
+"""Kernels compiled for chips that are not here, and launched on a driver that is none."""

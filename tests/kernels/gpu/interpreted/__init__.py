@@ -1,0 +1,1 @@
+"""Kernels run by Triton's interpreter, in a process with TRITON_INTERPRET=1."""

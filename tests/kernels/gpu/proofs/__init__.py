@@ -1,0 +1,1 @@
+"""What proves a kernel: the interpreter with honest floats, guards, compilers, a fake driver."""
