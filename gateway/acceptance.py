@@ -133,15 +133,13 @@ class Acceptance:
 
         Depths that were never drafted are taken to be like the deepest ones that were.
         """
-        known = self.by_plan.get(plan)
-        if known is not None:
-            return known.mean, known.error
         smaller = [other for other in self.by_plan if covers(plan, other)]
         if not smaller:
             return 0.0, math.inf
-        nearest = max(smaller, key=lambda other: (other.top_k, other.steps))
-        guesses = self.by_plan[nearest]
-        return _continued(guesses.mean, nearest.steps, plan.steps), guesses.error
+        # Few rounds may have been unlucky: a tree has all that is right in a smaller one.
+        mean = max(self.by_plan[other].mean for other in smaller)
+        nearest = max(smaller, key=lambda other: (other == plan, other.top_k, other.steps))
+        return _continued(mean, nearest.steps, plan.steps), self.by_plan[nearest].error
 
     def state(self) -> list[list[float]]:
         """Return what is known as plain values, for JSON."""

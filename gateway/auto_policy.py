@@ -90,6 +90,8 @@ class AutoPolicy:
         if self._spell is None or not self._experience.costs.knows_plain:
             return longest_s
         right, _ = self._leading.acceptance.expected(self._spell.plan)
+        if self._spell.looks_around:
+            right = float(self._spell.plan.steps)
         return min(longest_s, max(right, 1.0) * self._experience.plain_us / 1e6)
 
     @property
@@ -266,6 +268,8 @@ class AutoPolicy:
         elif spell.looks_around:
             spell.come_home()
         else:
+            # One that may have been unlucky, and two whose costs may have changed unseen.
+            hopeful = self._drafters.most_hopeful(self._lead, spell.home)
             largest = exploring(self._experience, self._drafters)
-            spell.look_around((largest, self._drafters.plans[0]))
+            spell.look_around((hopeful, largest, self._drafters.plans[0]))
         return False

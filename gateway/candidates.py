@@ -59,6 +59,11 @@ class Candidates:
         all_of_them = [(name, self.estimate(name, plan)) for name in names for plan in self.plans]
         return max(all_of_them, key=lambda one: one[1].gain)
 
+    def most_hopeful(self, name: str, but: Plan) -> Plan:
+        """Return the plan of a drafter, but for one, that may be best if it has been unlucky."""
+        others = [plan for plan in self.plans if plan != but] or [but]
+        return max(others, key=lambda plan: self.estimate(name, plan).hopeful_gain)
+
     def estimate(self, name: str, plan: Plan) -> Estimate:
         """Return what a plan of this drafter would bring in this session."""
         lessons = self._lessons[name]

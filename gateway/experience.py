@@ -27,6 +27,8 @@ class Estimate:
     """Its tokens a second over those of plain decoding."""
     sure_gain: float
     """The same, at the lower end of what the acceptance may be."""
+    hopeful_gain: float
+    """And at its upper end."""
 
 
 @dataclass
@@ -111,11 +113,9 @@ class Experience:
         right, error = self.acceptance[drafter_id].expected(plan)
         speed = self.plain_us / self.costs.round_us(plan, drafter_id, kept.rows_of(plan))
         weight = factor * kept.share_of_right
-        return Estimate(
-            plan,
-            (1 + right * weight) * speed,
-            (1 + max(right - caution * error, 0.0) * weight) * speed,
-        )
+        least, most = max(right - caution * error, 0.0), min(right + caution * error, plan.steps)
+        gains = [(1 + count * weight) * speed for count in (right, least, most)]
+        return Estimate(plan, *gains)
 
     def state(self) -> dict[str, Any]:
         """Return what is worth knowing after a restart, as plain values for JSON."""

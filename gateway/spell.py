@@ -9,7 +9,7 @@ from protos.messages import Plan
 
 # In rounds.
 _REVIEW_EVERY = 8
-_LOOK_AROUND_AFTER = (64, 128, 256, 512)
+_LOOK_AROUND_AFTER = (32, 64, 128, 256, 512)
 _PLAIN_AFTER = (64, 128)
 _MOST_MISSED = 3
 _SETTLED_AFTER = 2
