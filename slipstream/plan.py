@@ -39,7 +39,8 @@ def plan(
         typer.Option(min=0.1, help="tokens a second of one session, plainly, of yours"),
     ] = None,
     draft_step_ms: Annotated[
-        float | None, typer.Option(min=0, help="a step of your drafter, on a machine of its own")
+        float | None,
+        typer.Option(min=0, max=1e5, help="a step of your drafter, on a machine of its own"),
     ] = None,
     rtt_ms: Annotated[float, typer.Option(min=0, max=1000, help="between the services")] = 0.4,
     gbit_s: Annotated[float, typer.Option(min=0.01, help="from target to drafter")] = 25.0,

@@ -15,7 +15,7 @@ from kernels.attention import RowLayout, position_blocked_attention
 from kernels.decoder import DecoderStack, decode_layers, pack_layers
 from kernels.kv_pages import KvPages
 from kernels.native import packing, sampling
-from kernels.native.build import library_path
+from kernels.native.build import is_whole, library_path
 from kernels.normed_linear import NormedLinear, normed_linear, pack_normed_linear
 
 CHOICES = ("auto", "native", "reference")
@@ -69,6 +69,8 @@ def enable(num_threads: int) -> str:
             "the native kernels are not built; `python -m kernels.native` builds them"
         )
     try:
+        if not is_whole(path):
+            raise OSError("the file has been cut off")
         torch.ops.load_library(path)
     except OSError as error:
         raise NativeUnavailableError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import struct
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ import torch
 from kernels.native.family import FAMILIES, Family, family_here
 
 _HERE = Path(__file__).parent
+# Of a 64-bit ELF file: where the table of its sections begins, the size of an entry, and how many.
+_ELF_HEADER = struct.Struct("<40x Q 10x 2H 2x")
 # Files that need more than the oldest x86-64 say so themselves: a library serves all of a family.
 # GCC's own intrinsics trip over -Wuninitialized.
 FLAGS = ("-O3", "-std=c++20", "-fvisibility=hidden", "-Wno-uninitialized", "-Wno-psabi")
@@ -41,11 +44,23 @@ def _sources(family: Family) -> list[Path]:
     return [path for path in sorted(_HERE.glob("*.cpp")) if family.has(path, FAMILIES)]
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a library is there to its end: the table of its sections, which is the last of it.
+
+    Of one that was cut off, a page that is missing would end the process that touches it.
+    """
+    if not path.is_file() or path.stat().st_size < _ELF_HEADER.size:
+        return False
+    with path.open("rb") as file:
+        begin, entry_size, entries = _ELF_HEADER.unpack(file.read(_ELF_HEADER.size))
+    return begin + entry_size * entries <= path.stat().st_size
+
+
 def build(flags: Sequence[str] = FLAGS, family: Family | None = None) -> Path:
     """Build the library unless it is there. Raises RuntimeError if there is no compiler."""
     family = family or family_here()
     path = library_path(flags, family)
-    if path.is_file():
+    if is_whole(path):
         return path
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:

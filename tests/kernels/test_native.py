@@ -188,6 +188,21 @@ def test_a_broken_library_is_reported_with_its_remedy(choice, monkeypatch, tmp_p
         assert "delete it and run `python -m kernels.native`" in found.shortcoming
 
 
+@needs_native
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.999])
+def test_a_library_that_was_cut_off_is_never_loaded(share, monkeypatch, tmp_path, restored):
+    """A missing page would end the process."""
+    whole = build.library_path().read_bytes()
+    cut = tmp_path / "slipstream_cut.so"
+    cut.write_bytes(whole[: int(len(whole) * share)])
+    assert build.is_whole(build.library_path())
+    assert not build.is_whole(cut)
+    monkeypatch.setattr(native, "library_path", lambda: cut)
+    found = native.select("auto", 1)
+    assert found.name == "reference"
+    assert "cut off" in found.shortcoming
+
+
 def test_a_missing_compiler_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "library_path", lambda *_: tmp_path / "slipstream.so")
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
