@@ -28,7 +28,7 @@ from gateway.experience import Experience
 from gateway.lessons import Lessons, Round
 from gateway.plans import NO_DRAFTS
 from gateway.scouting import Scouting
-from gateway.spell import MEMBER_LOSS, TRIAL_LOSS, Spell
+from gateway.spell import MEMBER_LOSS, SPELL_LOSS, TRIAL_LOSS, Spell
 from protos.messages import DraftTree, Plan
 
 # Plain tokens for as long as the answer goes on.
@@ -200,11 +200,19 @@ class AutoPolicy:
             self._leading.affinity = Affinity()
         # Scouts have seen little of a session: it begins alone, and for a short while.
         is_scout = self._drafters.may_scout(name)
-        self._spell = Spell(plan, TRIAL_LOSS if is_scout else MEMBER_LOSS, is_trial=is_trial)
         if not is_scout:
             self._membership.begin(Call(self._leading.drafter_id, plan, is_trial))
+        self._spell = Spell(
+            plan, self._loss_allowed(is_short=is_trial or is_scout), is_trial=is_trial
+        )
         self._experience.trying += is_trial
         self._experience.speculating += 1
+
+    def _loss_allowed(self, *, is_short: bool) -> float:
+        """What a session may lose by itself: little, if nobody counts it together with others."""
+        if self._membership.is_on:
+            return MEMBER_LOSS
+        return TRIAL_LOSS if is_short else SPELL_LOSS
 
     def _end_spell(self, *, lost: bool) -> None:
         if self._spell is not None:
@@ -251,6 +259,7 @@ class AutoPolicy:
             return True
         if spell.is_long and spell.is_trial:
             self._pauses_taken, spell.is_trial = 0, False
+            spell.loss_allowed = self._loss_allowed(is_short=False)
             self._experience.trying -= 1
             self._membership.succeed()
         return spell.wants_review() and self._review(spell)

@@ -7,6 +7,7 @@ from gateway.calls import Call, Calls, Membership
 from gateway.experience import Experience
 from gateway.plans import CHAINS, NO_DRAFTS, NO_LIMIT
 from gateway.policy import Wish, policy_for
+from gateway.spell import TRIAL_LOSS
 from protos.messages import VerifyTimings
 
 PLAN = CHAINS[1]
@@ -153,6 +154,16 @@ class TestSessions:
         assert experience.all_decode_plainly
         assert (experience.num_sessions, experience.trying) == (0, 0)
         assert experience.calls.open is None
+
+    def test_a_trial_that_nobody_joins_may_lose_little(self, experience, policies):
+        """Beside an open call with another drafter: 1.5 plain steps, as if it were alone."""
+        policies[0].more_plain(0, drafter_open=False)
+        named = policy_for(Wish("auto", NO_LIMIT), experience, "another")
+        experience.trying = 0
+        named.more_plain(0, drafter_open=False)
+        assert named.wants_drafter
+        assert not named._membership.is_on
+        assert named._spell.loss_allowed == TRIAL_LOSS
 
     def test_a_session_that_may_not_draft_hears_nothing(self, experience, policies):
         policies[0].more_plain(0, drafter_open=False)
