@@ -16,8 +16,6 @@ _CLEAR = 1.25
 # A drafter that should gain less is tried after so many pauses only.
 _HOPEFUL = 0.97
 _HOPELESS_PAUSES = 3
-# Sessions from which on they explore together.
-_MANY = 4
 
 
 class Beginning(NamedTuple):
@@ -49,7 +47,7 @@ def strangers(drafters: Candidates) -> list[str]:
 
 def exploring(experience: Experience, drafters: Candidates) -> Plan:
     """Return the plan that tells most, within the limits."""
-    wanted = EXPLORING_TOGETHER if experience.num_sessions >= _MANY else EXPLORING
+    wanted = EXPLORING_TOGETHER if experience.is_busy else EXPLORING
     return wanted if wanted in drafters.plans else drafters.plans[-1]
 
 

@@ -49,10 +49,6 @@ class Calls:
         """Calls in a row that were over because they lost."""
         self._tokens_since = 0.0
 
-    def join(self, call: Call) -> None:
-        """A session takes part."""
-        call.members += 1
-
     def leave(self, call: Call, *, lost: bool) -> None:
         """A session takes part no more: it has ended, or it `lost` by it."""
         call.members -= 1
@@ -124,13 +120,11 @@ class Membership:
 
     def begin(self, call: Call) -> None:
         """Call all others, or join them: a session that begins with another drafter is alone."""
-        if self._calls.open is None:
-            self._calls.open = call
+        opened = self._calls.open = self._calls.open or call
         self.answer()
-        if self._calls.open is not None and self._calls.open.drafter_id == call.drafter_id:
-            self._call = self._calls.open
-            self._calls.join(self._call)
-            self._interludes = self._calls.interludes
+        if opened.drafter_id == call.drafter_id:
+            opened.members += 1
+            self._call, self._interludes = opened, self._calls.interludes
 
     def leave(self, *, lost: bool) -> None:
         """The session's spell is over."""

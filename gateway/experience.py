@@ -17,6 +17,9 @@ from gateway.plans import CHAINS, TREES
 from gateway.purse import Purse
 from protos.messages import Plan
 
+# Sessions from which on they weigh on each other.
+_MANY = 4
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -89,6 +92,11 @@ class Experience:
         Only of the plans to choose from: requests may name thousands of others.
         """
         return self._kept[drafter_id, plan] if plan in (*CHAINS, *TREES) else Kept()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so many sessions decode that a row, or a frame a token, is dear."""
+        return self.num_sessions >= _MANY
 
     @property
     def all_decode_plainly(self) -> bool:

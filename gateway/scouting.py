@@ -8,8 +8,6 @@ from gateway.experience import Experience
 _FIRST = 24
 _SOME = 12
 _EVERY = 64
-# Sessions from which on a gateway is under load: a frame a token is dear then.
-_MANY = 4
 
 
 class Scouting:
@@ -22,7 +20,7 @@ class Scouting:
     def look_at(self, num_tokens: int) -> None:
         """Begin or end one, after so many tokens of the session."""
         due = num_tokens < _FIRST or num_tokens % _EVERY < _SOME
-        room = self._experience.scouting == 0 or self._experience.num_sessions < _MANY
+        room = self._experience.scouting == 0 or not self._experience.is_busy
         if due != self.is_on and (room or not due):
             self._turn(due)
 
