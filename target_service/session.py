@@ -79,7 +79,7 @@ class Session:
     memory: SessionPages = field(default_factory=SessionPages)
     prompt_len: int = field(init=False)
     # The tree is the root of a plain step, that nobody sent.
-    _tree_is_own: bool = False
+    _tree_is_own: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if not self.tokens:

@@ -95,6 +95,38 @@ def test_nobody_is_waited_for_before_a_drafter_opens_or_after_it_is_lost():
     assert [session.waits() for _ in range(5)] == [False] * 5
 
 
+class CutShort(FixedPolicy):
+    """Runs for long, and thinks better of it."""
+
+    def more_plain(self, plain_left, *, drafter_open):
+        return 4 - plain_left if plain_left else 100
+
+
+def test_a_plain_stretch_can_be_cut_short():
+    """A verdict that was under way when the target heard of it answers the tree sent meanwhile."""
+    session = Session()
+    session.rounds._policy = CutShort(PLAN, Experience())
+    session.commit()
+    long = session.rounds.decide()
+    session.tree = DraftTree.plain(session.rounds.committed_len, session.rounds.tokens[-1])
+    session.commit()
+    short = session.rounds.decide()
+    assert session.rounds.committed_len + 4 == short < long
+    while session.rounds.runs_on:
+        session.tree = DraftTree.plain(session.rounds.committed_len, session.rounds.tokens[-1])
+        session.commit()
+    assert session.rounds.committed_len == short
+    late = DraftTree.plain(short, session.rounds.tokens[-1])
+    session.rounds.on_drafter_open("", "drafter")
+    session.rounds.on_tree("", DraftTree.chain(short, (session.rounds.tokens[-1], 0)))
+    assert session.rounds.poll(session.now, 100).num_drafts == 1
+
+    session.rounds.on_verdict(TARGET.verdict(session.rounds.tokens, late), session.now)
+
+    assert session.rounds.committed_len == short + 1
+    assert session.rounds.tokens == TARGET.continued(PROMPT, short + 1 - len(PROMPT))
+
+
 @pytest.mark.parametrize("plan", [Plan(steps=0), Plan(steps=3, draft_tokens=1)])
 def test_without_a_plan_for_drafts_nothing_is_sent_and_none_is_missed(plan):
     """The target goes on by itself, whatever a drafter sends that nobody asked."""
