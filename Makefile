@@ -52,13 +52,13 @@ test: setup check
 
 # The kernels for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
 # needs a process of its own, and has one thread: they run side by side.
-test-kernels: setup
+test-kernels:
 	$(MAKE) -j2 -Otarget test-interpreted test-compiled
 
-test-interpreted:
+test-interpreted: setup
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
 
-test-compiled:
+test-compiled: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
 
 test-slow: setup
