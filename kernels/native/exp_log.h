@@ -1,5 +1,4 @@
-// Exponentials and logarithms, within about one unit in the last place. Include it after `#pragma
-// GCC target`.
+// Exponentials and logarithms, within about one unit in the last place. Include it after target.h.
 //
 // The polynomials are those of Cephes' expf and logf.
 #pragma once

@@ -1,5 +1,5 @@
 // The noise of tokens; see kernels/noise.py, whose words and uniforms these are, bit for bit.
-// Include it after `#pragma GCC target`.
+// Include it after target.h.
 //
 // Tokens come in groups of 32: one vector of counters of the cipher, whose words lie in the lower
 // halves of 64-bit lanes, where products need no shuffles.

@@ -1,4 +1,4 @@
-// What filters and sampler both do with logits. Include it after `#pragma GCC target`.
+// What filters and sampler both do with logits. Include it after target.h.
 #pragma once
 
 #include <limits>

@@ -1,4 +1,4 @@
-// What several files need of AVX-512. Include it after their `#pragma GCC target`.
+// What several files need of vectors. Include it after target.h, or another `#pragma GCC target`.
 #pragma once
 
 #include <immintrin.h>
