@@ -36,6 +36,11 @@ def request(number):
     )
 
 
+def shards_of(directory):
+    """Paths of the shards that are whole: one that is being written has another name."""
+    return sorted(directory.glob("shard-*.safetensors"))
+
+
 def ids_in(directory):
     """Ids of all samples, in order."""
     return [facts.sample_id for shard in read_shards(directory) for facts in shard.facts]
@@ -56,10 +61,10 @@ def test_a_killed_recording_goes_on_without_loss_or_duplicates(tiny_target, tmp_
     kept = {}
     for shards in (1, 2):
         with recorder(directory, *arguments):
-            wait_until(lambda n=shards: len(list(directory.glob("shard-*"))) >= n)
+            wait_until(lambda n=shards: len(shards_of(directory)) >= n)
         for path, content in kept.items():
             assert path.read_bytes() == content
-        kept = {path: path.read_bytes() for path in directory.glob("shard-*")}
+        kept = {path: path.read_bytes() for path in shards_of(directory)}
     with recorder(directory, *arguments) as running:
         assert running.wait(300) == 0
     ids = ids_in(directory)
