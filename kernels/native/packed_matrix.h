@@ -38,8 +38,8 @@ struct PackedMatrix {
   size_t pair_bytes() const { return size_t(depth) * 2 * tile_bytes(format); }
   size_t num_bytes() const { return pairs * pair_bytes(); }
 
-  static int inputs_per_tile(Format format) { return format == Format::kInt8 ? 64 : 32; }
-  static size_t tile_bytes(Format format) { return format == Format::kInt4 ? 320 : 1024; }
+  static constexpr int inputs_per_tile(Format format) { return format == Format::kInt8 ? 64 : 32; }
+  static constexpr size_t tile_bytes(Format format) { return format == Format::kInt4 ? 320 : 1024; }
 };
 
 // Each reads a row-major [outputs, inputs] matrix. `bias` may be null.

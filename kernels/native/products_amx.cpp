@@ -41,10 +41,14 @@ void unpack_int4(const std::byte* tile, std::byte* unpacked) {
 constexpr int kFarAhead = 8192;
 constexpr int kAhead = 2048;
 
-inline void call_for(const std::byte* weights, int bytes) {
-  for (int line = 0; line < bytes; line += 64) {
-    _mm_prefetch(weights + kFarAhead + line, _MM_HINT_T1);
-    _mm_prefetch(weights + kAhead + line, _MM_HINT_T0);
+// Calls for the part-th of `parts` shares of what lies ahead of two tiles of weights. All at once they
+// would take the buffers that the loads of tiles need; between those nobody waits for them.
+template <Format format, int parts>
+inline void call_for(const std::byte* weights, int part) {
+  constexpr int kLines = 2 * int(PackedMatrix::tile_bytes(format)) / 64;
+  for (int line = part * kLines / parts; line < (part + 1) * kLines / parts; ++line) {
+    _mm_prefetch(weights + kFarAhead + line * 64, _MM_HINT_T1);
+    _mm_prefetch(weights + kAhead + line * 64, _MM_HINT_T0);
   }
 }
 
@@ -70,7 +74,8 @@ struct Multiply<Format::kInt8> {
 // for all of the others.
 template <Format format, bool two_blocks>
 inline void step(const std::byte* x, int64_t stride, const std::byte* w) {
-  call_for(w, 2 * int(PackedMatrix::tile_bytes(format)));
+  constexpr int kParts = two_blocks ? 8 : 5;
+  const auto call = [w](int part) { call_for<format, kParts>(w, part); };
   const std::byte* left = w;
   const std::byte* right = w + PackedMatrix::tile_bytes(format);
   alignas(64) std::byte unpacked[2][1024];
@@ -81,14 +86,22 @@ inline void step(const std::byte* x, int64_t stride, const std::byte* w) {
     right = unpacked[1];
   }
   _tile_loadd(6, left, 64);
+  call(0);
   _tile_loadd(4, x, stride);
+  call(1);
   Multiply<format>::low_left();
+  call(2);
   _tile_loadd(7, right, 64);
+  call(3);
   Multiply<format>::low_right();
+  call(4);
   if constexpr (two_blocks) {
     _tile_loadd(5, x + 16 * stride, stride);
+    call(5);
     Multiply<format>::high_left();
+    call(6);
     Multiply<format>::high_right();
+    call(7);
   }
 }
 
