@@ -45,9 +45,12 @@ drafter: setup
 	$(BIN)/slipstream evaluate $(WORK)/recording --drafter $(WORK)/training/drafter --out $(WORK)/report
 	$(BIN)/slipstream ship $(WORK)/training $(WORK)/report drafters/smollm2-135m-eagle3
 
+# Units share nothing: each core has a process of them. Services have the machine to themselves.
 test: setup check
 	$(BIN)/slipstream fetch smollm2-135m
-	$(BIN)/pytest -m "not slow" --ignore $(GPU_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile \
+	  --durations 15 --ignore tests/end_to_end --ignore $(GPU_TESTS)
+	$(BIN)/pytest -m "not slow" --durations 15 tests/end_to_end
 	$(MAKE) test-kernels
 
 # The kernels for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
