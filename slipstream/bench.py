@@ -24,6 +24,7 @@ from slipstream.connection import (
 )
 from slipstream.generate import Prompt, read_prompts
 from slipstream.model_cache import DEFAULT_MODEL, resolve_model
+from slipstream.output import new_file, writable
 from slipstream.stack import WEIGHTS, default_drafters
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ Prompts = Annotated[
 ]
 MaxNewTokens = Annotated[int, typer.Option(min=2, max=4096, help="longest answer, in tokens")]
 Out = Annotated[
-    Path | None, typer.Option("--json", help="report to write, with .md and .png beside it")
+    Path | None,
+    typer.Option("--json", callback=writable, help="report to write, with .md and .png beside it"),
 ]
+TraceFile = Annotated[Path, typer.Option("--json", callback=writable, help="trace to write")]
 Drafter = Annotated[str, typer.Option(help="drafter id; empty: the draft service's default")]
 Steps = Annotated[int, typer.Option(min=1, help="of a fixed arm: depth of its tree")]
 TopK = Annotated[int, typer.Option(min=1, help="children of a node; 1 is a chain")]
@@ -131,7 +134,9 @@ def trace(
     draft_tokens: DraftTokens = None,
     drafter: Drafter = "",
     forced_accept_length: ForcedOption = None,
-    out: Annotated[Path, typer.Option("--json", help="trace to write")] = Path("trace.json"),
+    out: Annotated[Path, typer.Option("--json", callback=writable, help="trace to write")] = Path(
+        "trace.json"
+    ),
     gateway: GatewayOption = None,
     model: ModelOption = DEFAULT_MODEL,
     load: LoadOption = None,
@@ -149,7 +154,7 @@ def trace(
             client.complete(request)  # warm up
             chunks = list(client.stream(request))
         about = _on_machine({"arm": arm.name}, where)
-    out.write_text(json.dumps(benchmark.trace(chunks, about)))
+    new_file(out).write_text(json.dumps(benchmark.trace(chunks, about)))
     messages.print(f"written: {out.name}; open it at https://ui.perfetto.dev")
 
 

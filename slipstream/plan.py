@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from slipstream.forecast_table import advice, as_json, table
+from slipstream.output import new_file, writable
 
 # What simulates takes a second to import.
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ def plan(
     rtt_ms: Annotated[float, typer.Option(min=0, max=1000, help="between the services")] = 0.4,
     gbit_s: Annotated[float, typer.Option(min=0.01, help="from target to drafter")] = 25.0,
     seed: Annotated[int, typer.Option(min=0, help="same seed, same figures")] = 0,
-    json_out: Annotated[Path | None, typer.Option("--json", help="write all figures here")] = None,
-    png: Annotated[Path | None, typer.Option(help="draw a picture here")] = None,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", callback=writable, help="write all figures here")
+    ] = None,
+    png: Annotated[Path | None, typer.Option(callback=writable, help="draw a picture here")] = None,
 ) -> None:
     """Say what speculation would bring: a simulation of your hardware with the gateway's policy."""
     from benchmarks.simulation.forecast import forecasts
@@ -61,11 +64,11 @@ def plan(
     console.print(table(found, hardware))
     console.print(advice(found))
     if json_out is not None:
-        json_out.write_text(json.dumps([as_json(one) for one in found], indent=2) + "\n")
+        new_file(json_out).write_text(json.dumps([as_json(one) for one in found], indent=2) + "\n")
     if png is not None:
         from benchmarks.simulation.plots import plot_forecasts
 
-        plot_forecasts(found, hardware, png)
+        plot_forecasts(found, hardware, new_file(png))
 
 
 def machine_of(
@@ -89,19 +92,22 @@ def machine_of(
 
 def acceptance_of(accept: str, accept_length: float | None, steps: int) -> Acceptance:
     """Return a drafter's quality; a good drafter of Kimi-K2.5 if nothing is said."""
+    from benchmarks.grid import parse_fractions
     from benchmarks.simulation.acceptance import Acceptance
 
     if accept and accept_length is not None:
         raise ValueError(f"give accept or accept_length, not both: {accept!r} and {accept_length}")
     if accept:
-        return Acceptance(tuple(float(share) for share in accept.split(",")))
+        return Acceptance(tuple(parse_fractions(accept, "accept")))
     quality = Acceptance()
     return quality if accept_length is None else quality.scaled_to(accept_length, steps)
 
 
 def loads_of(sessions: str) -> list[int]:
     """Return the loads of a list such as "1,4,16"."""
-    loads = [int(number) for number in sessions.split(",")]
+    from benchmarks.grid import parse_numbers
+
+    loads = parse_numbers(sessions, "sessions")
     if not all(1 <= load <= _MAX_SESSIONS for load in loads):
         raise ValueError(f"sessions must each be in [1, {_MAX_SESSIONS}], got {sessions!r}")
     return loads

@@ -39,6 +39,9 @@ def test_a_load_is_a_line_and_all_figures_are_written(tmp_path):
         (["--accept-length", "9"], "[1, 4)"),
         (["--accept", "0.5", "--accept-length", "2"], "not both"),
         (["--plain", "5000"], "5000"),
+        (["--sessions", "1,,4"], "'1,,4'"),
+        (["--accept", "0.5;0.4"], "'0.5;0.4'"),
+        (["--json", "/dev/null/f.json"], "/dev/null/f.json"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_value(options, said):
