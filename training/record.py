@@ -31,8 +31,9 @@ from training.target_client import Decoding, Target
 log = structlog.get_logger()
 
 _MOST_TURN_TOKENS = 160
-# How users are made up: freely, as what the model likeliest says is always the same.
-_TURN_TEMPERATURE, _TURN_TOP_P = 1.0, 0.95
+# How users are made up: freely, as what the model likeliest says is always the same; but a small
+# model that may say anything speaks as no user does.
+_TURN_TEMPERATURE, _TURN_TOP_P = 0.7, 0.95
 
 
 @dataclass(frozen=True)

@@ -33,3 +33,5 @@ def test_a_known_beginning_changes_no_text_and_is_drafted_for(tiny_stack, drafte
     assert differing([cold], [warm]) == []
     for one in (cold, warm):
         assert (one.finish.speculation.drafted == 0) == (drafter is None)
+    # From the same taps a drafter guesses the same, so it is accepted as often.
+    assert warm.finish.speculation.accepted == cold.finish.speculation.accepted
