@@ -16,7 +16,7 @@ GPU_TESTS := tests/kernels/gpu
 # Triton keeps what it compiled where everything else is that was built.
 export TRITON_CACHE_DIR := $(CURDIR)/build/triton
 
-.PHONY: setup native demo drafter test test-kernels test-interpreted test-compiled test-slow test-sanitized soak check protos bench bench-kernels bench-quality clean
+.PHONY: setup native demo drafter test test-kernels test-interpreted test-compiled test-slow test-sanitized gpu-check soak check protos bench bench-kernels bench-quality clean
 
 setup: native
 
@@ -63,6 +63,11 @@ test-interpreted: setup
 
 test-compiled: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
+
+# On a machine with a GPU. Nothing is installed: it needs torch, triton, safetensors and numpy.
+gpu-check:
+	mkdir -p build
+	$(PYTHON) -m benchmarks.gpu_check --json build/gpu-check.json
 
 test-slow: setup
 	$(BIN)/slipstream fetch smollm2-135m
