@@ -1,4 +1,4 @@
-"""The tokens that a drafter may guess: those that the target chose most often.
+"""The tokens that a drafter may guess: those that the target chooses most often.
 
 A head over all of a target's vocabulary is most of a drafter's cost, and most of it is never used.
 
@@ -21,12 +21,14 @@ class DraftVocab:
     coverage: float
 
     @classmethod
-    def choose(cls, counts_V: torch.Tensor, size: int) -> DraftVocab:
-        """Keep the `size` most frequent tokens, of equally frequent ones those of lower id."""
-        vocab_size = len(counts_V)
+    def choose(cls, weights_V: torch.Tensor, counts_V: torch.Tensor, size: int) -> DraftVocab:
+        """Keep the `size` tokens of most weight, of equals those of lower id."""
+        vocab_size = len(weights_V)
         if not 1 <= size <= vocab_size:
             raise ValueError(f"draft_vocab_size must be in [1, {vocab_size}], got {size}")
-        return cls.of(counts_V.argsort(descending=True, stable=True)[:size].sort().values, counts_V)
+        return cls.of(
+            weights_V.argsort(descending=True, stable=True)[:size].sort().values, counts_V
+        )
 
     @classmethod
     def of(cls, ids_N: torch.Tensor, counts_V: torch.Tensor) -> DraftVocab:

@@ -15,7 +15,7 @@ from protos.messages import Plan
 from training.calibration import Calibration
 from training.dataset import Dataset
 from training.replay import Round, replay
-from training.train import columns_of
+from training.tap_columns import columns_of
 
 ALL = "all"
 

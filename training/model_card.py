@@ -67,7 +67,8 @@ def model_card(
         f"AdamW, learning rate {schedule['learning_rate']:g} with a cosine, unrolled over up to "
         f"{made['num_steps']} guesses with weights {made['step_decay']}^i, cross entropy against "
         "the target's own distribution (`slipstream train`); all in `recipe.json`.",
-        f"- Draft vocabulary: {made['draft_vocab_size']} tokens, those that the target chose most.",
+        f"- Draft vocabulary: {made['draft_vocab_size']} tokens, those that the target chose, "
+        "and would choose, most.",
         "",
         "![training](training.png)",
         "",

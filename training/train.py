@@ -1,6 +1,6 @@
 """Train an EAGLE-3 drafter on recordings of its target.
 
-    choose the draft vocabulary: the tokens the target chose most often
+    choose the draft vocabulary: the tokens the target chose, and would choose, most often
     begin with copies of the target's final norm and head
     train: guess on from the drafter's own output, as when it serves
     write a checkpoint that every engine reads
@@ -32,8 +32,10 @@ from training.export import Checkpoint, write_checkpoint
 from training.objective import Objective
 from training.ranks import rank
 from training.recording import Source
+from training.tap_columns import columns_of
 from training.target_weights import TargetWeights
 from training.teacher import ChosenTokens, TargetHead, Teacher
+from training.token_weights import token_weights
 from training.trainer import Schedule, Trainer
 from training.warm_start import warm_start
 
@@ -138,7 +140,8 @@ def _begin(recipe: Recipe, target: TargetWeights, dataset: Dataset) -> _Begun:
     counts_V = dataset.token_counts(dataset.source.vocab_size)
     if recipe.drafter is not None:
         return _go_on_with(recipe.drafter, recipe, counts_V, dataset.source)
-    vocab = DraftVocab.choose(counts_V, recipe.draft_vocab_size)
+    weights_V = token_weights(dataset, target)
+    vocab = DraftVocab.choose(weights_V, counts_V, recipe.draft_vocab_size)
     config = _config(recipe, target, dataset.source)
     module = _module(config, recipe, dataset.source)
     if recipe.warm:
@@ -181,19 +184,6 @@ def _objective(
         recipe.num_steps,
         recipe.step_decay,
     )
-
-
-def columns_of(layers: Sequence[int], source: Source) -> torch.Tensor:
-    """Return the columns of recorded taps that are these layers'. Raises ValueError if not."""
-    if missing := [layer for layer in layers if layer not in source.tap_layers]:
-        raise ValueError(
-            f"the drafter reads layers {list(layers)}, the recording has "
-            f"{list(source.tap_layers)} (input-of-layer); missing {missing}"
-        )
-    width = source.hidden_size
-    starts = [source.tap_layers.index(layer) * width for layer in layers]
-    columns = [torch.arange(start, start + width) for start in starts]
-    return torch.cat(columns) if columns else torch.empty(0, dtype=torch.long)
 
 
 def _plain(value: Any) -> Any:

@@ -23,8 +23,8 @@ from training.record import Recorder, RecordSettings, source_of
 from training.recording import Recording, Shard, read_shards
 from training.replay import Round, replay
 from training.script import Script, Turn
+from training.tap_columns import columns_of
 from training.target_client import connect
-from training.train import columns_of
 
 pytestmark = pytest.mark.model
 NAME, STEPS = "smollm2-135m-eagle3", 3

@@ -13,7 +13,8 @@ from tests.tiny_llama import VOCAB, write_tiny_llama
 from tests.training.made_samples import made_sample, record_samples, source_of
 from training import train as train_module
 from training.checkpoint import load_checkpoint
-from training.train import Recipe, columns_of, train
+from training.tap_columns import columns_of
+from training.train import Recipe, train
 from training.trainer import Schedule
 
 LAYERS, HIDDEN, DRAFT_VOCAB = 6, 64, 40
@@ -168,9 +169,12 @@ def test_a_rate_that_teaches_nothing_is_refused(rate):
 
 def test_a_training_that_bursts_says_so(recorded, target_dir, tmp_path, monkeypatch):
     """And writes no drafter of what is no number."""
-    monkeypatch.setattr(
-        train_module.TargetHead, "probs", lambda _, __, tokens: torch.full((len(tokens), 40), 1e38)
-    )
+
+    class Bursting(train_module.ChosenTokens):
+        def probs(self, final_RW, draft_tokens_R):
+            return torch.full((len(draft_tokens_R), DRAFT_VOCAB), 1e38)
+
+    monkeypatch.setattr(train_module, "TargetHead", lambda *_: Bursting(DRAFT_VOCAB))
     with pytest.raises(ValueError, match=r"the loss is (inf|nan) at step 0"):
         trained(recorded, target_dir, tmp_path / "t")
     assert not (tmp_path / "t" / "drafter").exists()
