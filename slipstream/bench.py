@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from slipstream.connection import (
     LoadOption,
     ModelOption,
     Served,
+    check_drafter,
     forcing,
     messages,
     served,
@@ -28,6 +29,7 @@ from slipstream.output import new_file, writable
 from slipstream.stack import WEIGHTS, default_drafters
 
 if TYPE_CHECKING:
+    from benchmarks.arms import Wish
     from benchmarks.reports import Presentation
 
 app = typer.Typer(no_args_is_help=True, help="Measure; JSON, Markdown and pictures out.")
@@ -79,7 +81,7 @@ def compare(
     plans = [parse_plan(text) for text in fixed or ()] or [plan_of(steps, top_k, draft_tokens)]
     wish = Wish(max_new_tokens, drafter, forced_accept_length)
     asked = _read(prompts)
-    with _serving(gateway, model, load, weights, forced_accept_length) as where:
+    with _serving(gateway, model, load, weights, wish) as where:
         with Client(where.gateway) as client:
             found = benchmark.compare(client, asked, fixed_arms(plans), wish, repeats)
         report = _on_machine(found, where)
@@ -117,7 +119,7 @@ def sweep(
     wish = Wish(max_new_tokens, drafter, forced_accept_length)
     asked = benchmark.pick(_read(prompts), num_prompts)
     messages.print(f"{len(grid.trees)} settings, {len(asked)} prompts")
-    with _serving(gateway, model, load, weights, forced_accept_length) as where:
+    with _serving(gateway, model, load, weights, wish) as where:
         with Client(where.gateway) as client:
             found = benchmark.sweep(client, asked, grid, temperatures, wish)
         report = _on_machine(found, where)
@@ -149,7 +151,7 @@ def trace(
     arm = arm_of(mode, plan_of(steps, top_k, draft_tokens))
     wish = Wish(max_new_tokens, drafter, forced_accept_length)
     request = arm.options(wish).request(Prompt(prompt, ""))
-    with _serving(gateway, model, load, weights, forced_accept_length) as where:
+    with _serving(gateway, model, load, weights, wish) as where:
         with Client(where.gateway) as client:
             client.complete(request)  # warm up
             chunks = list(client.stream(request))
@@ -184,12 +186,13 @@ def load(
     from benchmarks.grid import parse_fractions, parse_numbers
     from benchmarks.load_curve import Asker, Points
 
-    asker = Asker(_read(prompts), Wish(max_new_tokens, drafter))
+    wish = Wish(max_new_tokens, drafter)
+    asker = Asker(_read(prompts), wish)
     arms = [PLAIN, Arm.fixed(plan_of(steps, top_k, draft_tokens)), AUTO]
     points = Points(
         parse_numbers(streams, "streams"), parse_fractions(rates, "rates"), seconds, passes
     )
-    with _serving(gateway, model, load, weights, None) as where:
+    with _serving(gateway, model, load, weights, wish) as where:
         found = benchmark.run(where.gateway, asker, arms, points, repeats)
         report = _on_machine(found, where)
     if out is None:
@@ -260,11 +263,15 @@ def _read(path: Path | None) -> Sequence[Prompt]:
     return read_prompts(None, path or SIX_TASKS)
 
 
+@contextmanager
 def _serving(
-    gateway: str | None, model: str, load: list[str] | None, weights: str, forced: float | None
-) -> AbstractContextManager[Served]:
+    gateway: str | None, model: str, load: list[str] | None, weights: str, wish: Wish
+) -> Iterator[Served]:
     _check_weights(weights)
-    return served(gateway, model, load, ["--weights", weights, *forcing(forced)])
+    target_args = ["--weights", weights, *forcing(wish.forced_accept_length)]
+    with served(gateway, model, load, target_args) as where:
+        check_drafter(where.gateway, wish.drafter)
+        yield where
 
 
 def _check_weights(weights: str) -> None:

@@ -87,3 +87,14 @@ def connected(
     stack = served(gateway, model, load, target_args, keeping_experience())
     with stack as where, Client(where.gateway) as client:
         yield client
+
+
+def check_drafter(gateway: str, drafter_id: str) -> None:
+    """Raise BadParameter for a drafter that no replica has. Empty stands for the default."""
+    if not drafter_id:
+        return
+    with Client(gateway) as client:
+        known = client.info().drafter_ids
+    # Replicas that have not loaded theirs yet say nothing.
+    if known and drafter_id not in known:
+        raise typer.BadParameter(f"no drafter {drafter_id!r}; known: {', '.join(known)}")

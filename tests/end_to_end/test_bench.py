@@ -45,6 +45,14 @@ def test_a_prompt_that_is_too_long_ends_the_benchmark_with_the_limit(tiny_stack,
     assert "Traceback" not in done.stderr
 
 
+def test_a_drafter_that_nobody_has_is_refused_before_anything_is_measured(tiny_stack, prompts):
+    gateway = ("--gateway", tiny_stack.addresses.gateway, "--prompts", prompts)
+    done = run_bench("compare", *gateway, "--drafter", "nobody")
+    assert done.returncode == 2
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert "no drafter 'nobody'; known: ngram, eagle" in said
+
+
 def test_a_sweep_measures_its_grid_without_a_restart(tiny_stack, prompts, tmp_path):
     """All trees once, all cells told, at two temperatures."""
     found = report_of(
