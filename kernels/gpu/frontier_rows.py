@@ -43,7 +43,7 @@ class FrontierRows(NamedTuple):
     ancestors_R: torch.Tensor
     """int64."""
     slots_R: torch.Tensor
-    """int32: among those of all pages; -1 without a node."""
+    """int64: among those of all pages; -1 without a node."""
     draw_positions_R: torch.Tensor
     """int64: where its children lie in the text."""
 

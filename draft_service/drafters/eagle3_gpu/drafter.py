@@ -32,6 +32,8 @@ from kernels.gpu.paged_attention import PAGED_TILINGS
 from kernels.gpu.runtime import check_runnable, on_device, tiling_of
 from protos.pairing import Pairing
 
+__all__ = ["Eagle3GpuDrafter", "UnfitForGpuError"]
+
 log = structlog.get_logger()
 
 

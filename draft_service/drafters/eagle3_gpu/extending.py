@@ -41,7 +41,7 @@ class Extending:
             inputs.prefix_len_N,
             inputs.pages_NB,
         )
-        slots_R = torch.zeros_like(inputs.positions_R)
+        slots_R = torch.zeros_like(inputs.tokens_R)
         self._places = Places(inputs.text_positions_R, slots_R, rows, plan)
 
     def run(self, last_NH: torch.Tensor) -> None:

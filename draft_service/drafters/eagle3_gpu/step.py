@@ -51,15 +51,15 @@ class StepMaker:
 
 
 class Eagle3Step:
-    """A step of one bucket."""
+    """A step of one bucket. What the host writes and reads lies in `inputs` and `results`."""
 
     def __init__(self, maker: StepMaker, bucket: Bucket) -> None:
         weights, cache, sessions = maker.weights, maker.cache, bucket.sessions
         pieces = Inputs.pieces(bucket, weights.config.tapped_width, maker.pages)
         self._bucket = bucket
-        self._inputs = PackedBuffer(pieces, weights.device)
-        self._results = PackedBuffer(tree_pieces(bucket), weights.device)
-        inputs = Inputs(*self._inputs.on_device)
+        self.inputs = PackedBuffer(pieces, weights.device)
+        self.results = PackedBuffer(tree_pieces(bucket), weights.device)
+        inputs = Inputs(*self.inputs.on_device)
         rows, level_rows = bucket.rows, sessions * bucket.width
         plans = [
             attention_plan(weights, maker.tiling, sessions, maker.pages, count)
@@ -77,19 +77,19 @@ class Eagle3Step:
 
     def fill(self, jobs: Sequence[Job]) -> None:
         """Send a batch to the device: the jobs with trees come first."""
-        Inputs(*self._inputs.on_host).fill(jobs, self._bucket.width)
-        self._inputs.upload()
+        Inputs(*self.inputs.on_host).fill(jobs, self._bucket.width)
+        self.inputs.upload()
 
     def run(self) -> None:
         """Launch everything. What can be captured."""
         self._extending.run(self._last_NH)
         if self._bucket.depth:
-            self._growing.run(self._last_NH, DraftTrees(*self._results.on_device))
+            self._growing.run(self._last_NH, DraftTrees(*self.results.on_device))
 
     def drafts(self, count: int) -> list[Draft]:
         """Wait for the step, and return the first trees, without their roots."""
-        self._results.download()
-        trees = DraftTrees(*self._results.on_host)
+        self.results.download()
+        trees = DraftTrees(*self.results.on_host)
         return [_draft(trees, tree) for tree in range(count)]
 
 

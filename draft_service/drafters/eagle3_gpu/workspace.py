@@ -125,7 +125,7 @@ def new_tree_buffers(bucket: Bucket, device: torch.device) -> TreeBuffers:
     return TreeBuffers(
         Nodes(*zeros(grown, long, integer, double, torch.float32)),
         (Frontier(*zeros(places, *frontier)), Frontier(*zeros(places, *frontier))),
-        FrontierRows(*zeros((trees * width,), integer, integer, long, integer, long)),
+        FrontierRows(*zeros((trees * width,), integer, integer, long, long, long)),
         torch.arange(trees * width, dtype=torch.int32, device=device) // width,
     )
 
