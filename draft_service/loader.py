@@ -82,20 +82,22 @@ class Loader:
 
     def _on_gpu(self, drafter_id: str, path: Path) -> Drafter[Any] | None:
         """Return a drafter that runs on the GPU; None if it is to fall back to the CPU."""
-        # Imports Triton, which is not everywhere, and which nobody else needs.
-        from draft_service.drafters.eagle3_gpu import drafter as on_gpu
+        # They import Triton, which is not everywhere, and which nobody else needs.
+        from draft_service.drafters.eagle3_gpu.drafter import Eagle3GpuDrafter
+        from draft_service.drafters.eagle3_gpu.fitness import UnfitForGpuError, check_fit
 
         device, graphs = self.placement.device, self.placement.graphs
         try:
-            check_memory(path, self.kv_tokens, torch.cuda.mem_get_info(device)[0])
-            drafter = on_gpu.Eagle3GpuDrafter.load(
-                drafter_id, path, self.target, device, kv_tokens=self.kv_tokens, graphs=graphs
-            )
-        except on_gpu.UnfitForGpuError as error:
+            check_fit(path, device)
+        except UnfitForGpuError as error:
             if not self.placement.may_fall_back:
-                raise ValueError(f"{error}; --device cpu runs it") from None
+                raise ValueError(f"{error}: --device cpu runs it") from None
             log.warning("drafter_on_cpu", drafter_id=drafter_id, reason=str(error))
             return None
+        check_memory(path, self.kv_tokens, torch.cuda.mem_get_info(device)[0])
+        drafter = Eagle3GpuDrafter.load(
+            drafter_id, path, self.target, device, kv_tokens=self.kv_tokens, graphs=graphs
+        )
         drafter.prepare()
         return drafter
 

@@ -20,7 +20,7 @@ from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.eagle3_gpu.follower import GpuFollower
 from draft_service.drafters.eagle3_gpu.launches import Extension, Launch, Tree, launches_of
 from draft_service.drafters.eagle3_gpu.step import Eagle3Step, StepMaker
-from draft_service.drafters.eagle3_gpu.weights import GpuWeights, UnfitForGpuError
+from draft_service.drafters.eagle3_gpu.weights import GpuWeights
 from draft_service.drafters.eagle3_gpu.workspace import Cache, Workspace, pages_of_session
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
 from draft_service.drafters.target_side import TargetSide
@@ -29,10 +29,8 @@ from draft_service.kv_pool import KvPool, KvUsage
 from draft_service.weights import open_drafter, read_config
 from kernels.gpu.graphs import Captured, StepGraphs, capture_on
 from kernels.gpu.paged_attention import PAGED_TILINGS
-from kernels.gpu.runtime import check_runnable, on_device, tiling_of
+from kernels.gpu.runtime import on_device, tiling_of
 from protos.pairing import Pairing
-
-__all__ = ["Eagle3GpuDrafter", "UnfitForGpuError"]
 
 log = structlog.get_logger()
 
@@ -78,13 +76,13 @@ class Eagle3GpuDrafter:
     ) -> Eagle3GpuDrafter:
         """Load a checkpoint directory for a target, with a KV cache for so many tokens.
 
-        Raises UnfitForGpuError for what only CPUs run, and ValueError that names what does not fit.
+        It must be fit for the device (`check_fit`). Raises ValueError that names what does not fit
+        the target, or in itself.
         """
         config = Eagle3Config.from_json(read_config(drafter_dir), target.num_layers)
         pairing = pairing_of(config, drafter_dir, target)
         facts = Facts(drafter_id, pairing, target.max_context_len)
         with on_device(device):
-            _check_device(device)
             tensors = Eagle3Tensors(config, open_drafter(drafter_dir), target, device)
             weights = GpuWeights.of(tensors, target.max_context_len)
             return cls(facts, weights, kv_tokens, graphs=graphs)
@@ -141,15 +139,6 @@ class Eagle3GpuDrafter:
         trees = [job.tree for job in launch.jobs if job.tree]
         drafts = zip(trees, step.drafts(len(trees)), strict=True)
         return {tree.wanted.follower: tree.counted(draft) for tree, draft in drafts}
-
-
-def _check_device(device: torch.device) -> None:
-    """Raise ValueError where kernels cannot run, UnfitForGpuError on chips they are not for."""
-    check_runnable(device)
-    try:
-        tiling_of(PAGED_TILINGS, device)
-    except ValueError as error:
-        raise UnfitForGpuError(str(error)) from None
 
 
 def _tell(drafter_id: str, bucket: Bucket, captured: Captured) -> None:

@@ -17,10 +17,6 @@ from kernels.linear import DenseLinear
 from protos.messages import MAX_TREE_NODES
 
 
-class UnfitForGpuError(ValueError):
-    """A drafter that GPUs do not run and CPUs do."""
-
-
 @dataclass(frozen=True)
 class GpuWeights:
     """The weights. A norm that the drafter has not is None."""
@@ -40,12 +36,11 @@ class GpuWeights:
 
     @classmethod
     def of(cls, tensors: Eagle3Tensors, max_context_len: int) -> GpuWeights:
-        """Take the tensors of a checkpoint, which lie where they are to be used.
+        """Take the tensors of a checkpoint that is fit, which lie where they are to be used.
 
-        Raises UnfitForGpuError, and ValueError for tensors that the config does not promise.
+        Raises ValueError for tensors that the config does not promise.
         """
         config = tensors.config
-        check_fit(config, tensors.dtype)
         weights = cls(
             config,
             embedding_VH=tensors.embedding(),
@@ -72,14 +67,6 @@ class GpuWeights:
     @property
     def device(self) -> torch.device:
         return self.embedding_VH.device
-
-
-def check_fit(config: Eagle3Config, dtype: torch.dtype) -> None:
-    """Raise UnfitForGpuError for a drafter that cannot be run on a GPU."""
-    if config.latent is not None:
-        raise UnfitForGpuError("drafters with latent attention (MLA) do not run on a GPU yet")
-    if dtype != torch.bfloat16:
-        raise UnfitForGpuError(f"fc.weight has dtype {dtype}, a GPU runs torch.bfloat16 only")
 
 
 def _tap_norms(tensors: Eagle3Tensors) -> tuple[torch.Tensor, ...]:

@@ -35,8 +35,8 @@ ROUNDINGS = 8 * 2**-8
 
 
 def write_drafter(path: Path, **config: Any) -> Path:
-    """Write a tiny checkpoint in bfloat16."""
-    usual = {"hidden": HIDDEN, "vocab": VOCAB, "target_layers": LAYERS, "seed": 4}
+    """Write a tiny checkpoint in bfloat16, with heads that are wide enough for tensor cores."""
+    usual = {"hidden": HIDDEN, "vocab": VOCAB, "target_layers": LAYERS, "seed": 4, "head_dim": 16}
     return write_tiny_eagle3(path, dtype=torch.bfloat16, **(usual | config))
 
 

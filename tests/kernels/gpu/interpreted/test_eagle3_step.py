@@ -14,9 +14,9 @@ from tests.kernels.gpu.eagle3_steps import jobs_of, new_maker
 from tests.kernels.gpu.proofs.capture_guard import CaptureError, CaptureGuard
 from tests.kernels.gpu.proofs.recorded_step import ReplayError, StaticStep, check_replay
 
-BUCKET = Bucket(rows=3, sessions=2, width=2, depth=2)
-TILING = Tiling(lines=16, warps=4, stages=2, programs=2)
-BATCHES = (jobs_of((2, 1), (Plan(2, 2, 4), Plan(1))), jobs_of((3,), (Plan(2),), seed=1))
+BUCKET = Bucket(rows=2, sessions=1, width=2, depth=2)
+TILING = Tiling(lines=16, warps=4, stages=2, programs=1)
+BATCHES = (jobs_of((2,), (Plan(2, 2, 4),)), jobs_of((1,), (Plan(2),), seed=1))
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,12 @@ def path(tmp_path_factory):
 
 
 def new_step(path):
-    return new_maker(path, TILING, rows=4)(BUCKET)
+    return new_maker(path, TILING, rows=2)(BUCKET)
 
 
 def static(path, run):
     """A step as proofs take it: what the host writes and reads, and what is kept of sessions."""
-    maker = new_maker(path, TILING, rows=4)
+    maker = new_maker(path, TILING, rows=2)
     step = maker(BUCKET)
     buffers = {"inputs": step.inputs.memory, "results": step.results.memory}
     buffers |= maker.cache.pages._asdict() | {"states_PH": maker.cache.states_PH}
@@ -49,8 +49,8 @@ def test_a_step_waits_for_nothing_and_takes_no_memory(path):
     step.fill(BATCHES[0])
     with CaptureGuard(most_bytes=0):
         step.run()
-    tree, chain = step.drafts(2)
-    assert (len(tree.tokens), len(chain.tokens)) == (3, 1)
+    (tree,) = step.drafts(1)
+    assert len(tree.tokens) == 3
 
 
 def test_a_replay_over_new_inputs_is_the_step(path):
