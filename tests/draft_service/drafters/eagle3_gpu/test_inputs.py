@@ -1,7 +1,5 @@
 """What a step is told: rows of real sessions, and that nothing else is real."""
 
-import math
-
 import torch
 
 from draft_service.drafters import Wanted
@@ -64,7 +62,7 @@ def test_rows_and_trees_are_told_with_where_they_lie():
     assert told["seed_N"] == [-3, -3, 0, 0]
     assert (told["temperature_N"], told["top_k_N"]) == ([0.5, 0.5, 0.0, 0.0], [7, 7, 0, 0])
     assert told["top_p_N"] == [0.25, 0.25, 1.0, 1.0]
-    assert told["log_min_p_N"][:2] == [math.log(0.125)] * 2
+    assert told["log_min_p_N"][:2] == torch.full((2,), 0.125).log().tolist()
 
 
 def test_after_no_batch_nothing_is_real():
