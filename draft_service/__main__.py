@@ -12,6 +12,7 @@ from draft_service.config import DraftConfig
 from draft_service.draft_loop import DraftLoop
 from draft_service.load import Load
 from draft_service.loader import DrafterSpec
+from draft_service.placement import Placement
 from draft_service.registry import Registry
 from draft_service.server import DraftServicer
 from draft_service.standings import Standings
@@ -32,8 +33,9 @@ async def main() -> None:
     kernels = select(config.kernels, config.threads)
     if kernels.shortcoming:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
+    placement = Placement.parse(config.device, graphs=config.graphs)
     specs = [DrafterSpec.parse(text) for text in config.drafter]
-    registry = Registry(specs, config.kv_tokens)
+    registry = Registry(specs, config.kv_tokens, placement)
     standings = Standings(registry, alarms=config.alarms)
     target = Target(serving.open_channel(config.target), config.target)
     server = serving.new_server()

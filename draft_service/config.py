@@ -31,6 +31,12 @@ class DraftConfig(BaseSettings):
         None, description="the target's model directory, for drafters that share its embedding"
     )
     kernels: str = Field("auto", description="auto (native where it can run), native or reference")
+    device: str = Field(
+        "auto", description="auto (a GPU if torch finds one), cpu, cuda or cuda:N for EAGLE-3"
+    )
+    graphs: bool = Field(
+        True, description="capture steps on a GPU as CUDA graphs; --no-graphs launches one by one"
+    )
     threads: int = Field(1, ge=1, le=256, description="threads for matrix products")
     kv_tokens: int = Field(
         65536, ge=1, description="tokens of all sessions together that a drafter's KV cache holds"

@@ -61,7 +61,8 @@ def run_batch(
         drafter.extend(rows)
     extended_ns = time.perf_counter_ns()
     wanted = _wanted(sessions)
-    drafts = drafter.draft(list(wanted.values())) if wanted else []
+    # Also for nobody: a drafter may have put off rows until now.
+    drafts = drafter.draft(list(wanted.values())) if rows or wanted else []
     times = _Times(started_ns, extended_ns, time.perf_counter_ns())
     trees = {
         following: following.tree(draft, times.of(following))

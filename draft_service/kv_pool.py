@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from kernels.kv_pages import KvPages, num_pages_for
+from kernels.kv_pages import num_pages_for
 
 
 class KvPoolFullError(Exception):
@@ -21,26 +22,26 @@ class KvUsage(NamedTuple):
 
 
 class KvPool:
-    """The pages that all sessions of a drafter share."""
+    """The numbers of the pages that all sessions of a drafter share."""
 
-    def __init__(self, kv: KvPages) -> None:
-        self.kv = kv
-        self._free = list(reversed(range(kv.num_pages)))
+    def __init__(self, num_pages: int) -> None:
+        self.num_pages = num_pages
+        self._free = list(reversed(range(num_pages)))
 
     @property
     def usage(self) -> KvUsage:
-        return KvUsage(self.kv.num_pages - len(self._free), self.kv.num_pages)
+        return KvUsage(self.num_pages - len(self._free), self.num_pages)
 
     def take(self) -> int:
         """Return a page. Raises KvPoolFullError if none is free."""
         if not self._free:
-            raise KvPoolFullError(f"all {self.kv.num_pages} KV pages of the drafter are in use")
+            raise KvPoolFullError(f"all {self.num_pages} KV pages of the drafter are in use")
         return self._free.pop()
 
     def give_back(self, pages: list[int]) -> None:
         """Take pages back, none of them free."""
         self._free.extend(pages)
-        assert len(self._free) <= self.kv.num_pages, "a page was given back twice"
+        assert len(self._free) <= self.num_pages, "a page was given back twice"
 
 
 class SessionPages:
@@ -53,11 +54,15 @@ class SessionPages:
         self._pages_X: torch.Tensor | None = None
 
     @property
-    def pages_X(self) -> torch.Tensor:  # noqa: N802
+    def pages(self) -> Sequence[int]:
         """The pages in the order of their slots."""
+        return self._pages
+
+    @property
+    def pages_X(self) -> torch.Tensor:  # noqa: N802
+        """The same on the CPU."""
         if self._pages_X is None:
-            device = self._pool.kv.keys_PLCKD.device
-            self._pages_X = torch.tensor(self._pages, dtype=torch.int64, device=device)
+            self._pages_X = torch.tensor(self._pages, dtype=torch.int64)
         return self._pages_X
 
     def reserve(self, num_slots: int) -> None:

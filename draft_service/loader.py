@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+import torch
 
 from draft_service.drafters import Drafter
 from draft_service.drafters.eagle3 import Eagle3Drafter
 from draft_service.drafters.ngram import NgramDrafter
 from draft_service.drafters.target_side import TargetSide
 from draft_service.memory import check_memory
+from draft_service.placement import ON_CPU, Placement
 from draft_service.shelf import shipped_drafters
 from protos.messages import check_id
 from protos.pairing import Pairing, fingerprint
@@ -46,11 +48,12 @@ class DrafterRefusedError(Exception):
 
 @dataclass(frozen=True)
 class Loader:
-    """Knows the target, and how many tokens a drafter's KV cache is to hold."""
+    """Knows the target, how many tokens a drafter's KV cache is to hold, and where it is to run."""
 
     target: TargetSide
     pairing: Pairing
     kv_tokens: int
+    placement: Placement = ON_CPU
 
     def load(self, spec: DrafterSpec) -> Drafter[Any]:
         """Return a drafter that fits the target. Raises DrafterRefusedError. It blocks."""
@@ -72,8 +75,31 @@ class Loader:
             return NgramDrafter(spec.drafter_id, target.vocab_size, target.max_context_len)
         if target.model_dir is not None:
             _check_same_model(target.model_dir, self.pairing)
+        if self.placement.is_gpu and (drafter := self._on_gpu(spec.drafter_id, spec.path)):
+            return drafter
         check_memory(spec.path, self.kv_tokens)
         return Eagle3Drafter.load(spec.drafter_id, spec.path, target, kv_tokens=self.kv_tokens)
+
+    def _on_gpu(self, drafter_id: str, path: Path) -> Drafter[Any] | None:
+        """Return a drafter that runs on the GPU; None if it is to fall back to the CPU."""
+        # They import Triton, which is not everywhere, and which nobody else needs.
+        from draft_service.drafters.eagle3_gpu.drafter import Eagle3GpuDrafter
+        from draft_service.drafters.eagle3_gpu.fitness import UnfitForGpuError, check_fit
+
+        device, graphs = self.placement.device, self.placement.graphs
+        try:
+            check_fit(path, device)
+        except UnfitForGpuError as error:
+            if not self.placement.may_fall_back:
+                raise ValueError(f"{error}: --device cpu runs it") from None
+            log.warning("drafter_on_cpu", drafter_id=drafter_id, reason=str(error))
+            return None
+        check_memory(path, self.kv_tokens, torch.cuda.mem_get_info(device)[0])
+        drafter = Eagle3GpuDrafter.load(
+            drafter_id, path, self.target, device, kv_tokens=self.kv_tokens, graphs=graphs
+        )
+        drafter.prepare()
+        return drafter
 
 
 def _refusal(spec: DrafterSpec, reason: str) -> DrafterRefusedError:

@@ -19,6 +19,7 @@ from draft_service.drafters import Drafter
 from draft_service.drafters.target_side import TargetSide
 from draft_service.loader import DrafterRefusedError, DrafterSpec, Loader
 from draft_service.outbox import Outbox
+from draft_service.placement import ON_CPU, Placement
 from draft_service.scorecard import Scorecard
 from protos import draft_pb2 as pb
 from protos.pairing import Pairing
@@ -79,7 +80,9 @@ class DrafterExistsError(Exception):
 class Registry:
     """Drafters by id. The default is the first one that takes sessions, unless one was chosen."""
 
-    def __init__(self, specs: Sequence[DrafterSpec], kv_tokens: int) -> None:
+    def __init__(
+        self, specs: Sequence[DrafterSpec], kv_tokens: int, placement: Placement = ON_CPU
+    ) -> None:
         """Drafters to load, each with a KV cache for so many tokens if it needs one."""
         if not specs:
             raise ValueError("at least one drafter is needed, got none")
@@ -91,6 +94,7 @@ class Registry:
         """None before the target was found."""
         self._specs = tuple(specs)
         self._kv_tokens = kv_tokens
+        self._placement = placement
         self._chosen_id = ""
         self._registered: dict[str, Registered] = {}
 
@@ -109,7 +113,7 @@ class Registry:
 
     def load_first(self, target: TargetSide, pairing: Pairing) -> None:
         """Load every drafter for a target; one that does not fit is refused, not fatal."""
-        loader = Loader(target, pairing, self._kv_tokens)
+        loader = Loader(target, pairing, self._kv_tokens, self._placement)
         loaded = [_load(loader, spec) for spec in self._specs]
         self._registered = {entry.drafter_id: entry for entry in loaded}
         self.loader = loader

@@ -101,6 +101,7 @@ class Drafter(Protocol[F]):
         """Take in committed rows, over whatever was guessed there.
 
         A session's rows come in order and without gaps. There is room for them.
+        Every batch ends with a call of `draft`, to which a drafter may put off what is to be run.
         """
 
     def draft(self, batch: Sequence[Wanted[F]]) -> list[Draft]:
@@ -108,5 +109,6 @@ class Drafter(Protocol[F]):
 
         Every row but the root's own has been taken in by `extend`, from the first row on that
         `follow` was told of. If there was none yet, there is nothing to go by: an empty draft.
-        There is room for as many rows as `tree_growth.max_rows` says.
+        There is room for as many rows as `tree_growth.max_rows` says. A batch of which nobody
+        wants a draft is empty.
         """

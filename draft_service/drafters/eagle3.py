@@ -23,7 +23,7 @@ from draft_service.drafters.eagle3_model import Eagle3Model
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
 from draft_service.drafters.target_side import TargetSide
 from draft_service.drafters.trained_with import trained_tokenizer_digest
-from draft_service.kv_pool import KvUsage
+from draft_service.kv_pool import KvPool, KvUsage
 from draft_service.weights import open_drafter, read_config
 from protos.pairing import Pairing
 
@@ -41,7 +41,8 @@ class Eagle3Drafter:
         self.pairing = pairing
         self.max_context_len = model.max_context_len
         self._model = model
-        self._pool = model.new_pool(kv_tokens)
+        self._kv = model.new_kv(kv_tokens)
+        self._pool = KvPool(self._kv.num_pages)
 
     @classmethod
     def load(
@@ -62,7 +63,7 @@ class Eagle3Drafter:
         config = Eagle3Config.from_json(read_config(drafter_dir), target.num_layers, tap_layers)
         tensors = Eagle3Tensors(config, open_drafter(drafter_dir), target)
         model = Eagle3Model(tensors, target.max_context_len)
-        return cls(drafter_id, model, _pairing(config, drafter_dir, target), kv_tokens)
+        return cls(drafter_id, model, pairing_of(config, drafter_dir, target), kv_tokens)
 
     @property
     def kv_usage(self) -> KvUsage:
@@ -86,7 +87,7 @@ class Eagle3Drafter:
         taps_RX = torch.cat([rows.taps_TX for rows in batch if rows.taps_TX is not None])
         layouts = [rows.follower.chain(len(rows.tokens)) for rows in batch]
         h_RH = self._model.fuse(taps_RX)
-        h_RH = self._model.forward(tokens, h_RH, layouts, self._pool.kv)
+        h_RH = self._model.forward(tokens, h_RH, layouts, self._kv)
         ends = accumulate(len(rows.tokens) for rows in batch)
         # Copies: they must not keep the other rows alive.
         last_of_all = h_RH[[end - 1 for end in ends]].split(1)
@@ -96,13 +97,14 @@ class Eagle3Drafter:
     @torch.inference_mode()
     def draft(self, batch: Sequence[Wanted[Eagle3Follower]]) -> list[Draft]:
         """Guess a tree for each session. See `Drafter.draft`."""
-        drafts = grow(self._model, self._pool.kv, batch)
+        drafts = grow(self._model, self._kv, batch)
         for wanted in batch:
             wanted.follower.forget_guesses()
         return drafts
 
 
-def _pairing(config: Eagle3Config, drafter_dir: Path, target: TargetSide) -> Pairing:
+def pairing_of(config: Eagle3Config, drafter_dir: Path, target: TargetSide) -> Pairing:
+    """Return what must fit the target. Raises ValueError if their tokenizers are not the same."""
     digest = trained_tokenizer_digest(drafter_dir)
     if digest and target.tokenizer_digest and digest != target.tokenizer_digest:
         raise ValueError(

@@ -22,7 +22,6 @@ import torch.nn.functional as F
 
 from draft_service.drafters.eagle3_layer import angles, decoder_layer
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
-from draft_service.kv_pool import KvPool
 from kernels.attention import RowLayout
 from kernels.decoder import Angles, DecoderStack, decode_layers
 from kernels.elementwise import rms_norm
@@ -63,11 +62,11 @@ class Eagle3Model:
     def device(self) -> torch.device:
         return self._embedding_VH.device
 
-    def new_pool(self, num_tokens: int) -> KvPool:
+    def new_kv(self, num_tokens: int) -> KvPages:
         """Return the KV cache of all sessions, for so many of their tokens together."""
         config, like = self.config, self._embedding_VH
         pages = num_pages_for(num_tokens)
-        return KvPool(new_pages(pages, 1, config.num_kv_heads, config.head_dim, like))
+        return new_pages(pages, 1, config.num_kv_heads, config.head_dim, like)
 
     def fuse(self, taps_RX: torch.Tensor) -> torch.Tensor:
         """Return the hidden states that rows of taps stand for, [R, H]."""

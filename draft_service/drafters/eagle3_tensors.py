@@ -20,6 +20,7 @@ from draft_service.drafters.target_side import TargetSide
 from draft_service.weights import Weights, target_embedding, target_head
 from kernels.latent_attention import LatentSizes
 
+_CPU = torch.device("cpu")
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 # Of use in training only, or a buffer that old exporters wrote out. `verifier_lm_head` is what the
 # drafter learnt from, not its own head.
@@ -44,11 +45,18 @@ FUSED_DOWN = (
 
 
 class Eagle3Tensors:
-    """A checkpoint's tensors by name, checked and in the dtype of its `fc.weight`."""
+    """A checkpoint's tensors by name, checked, on a device, in the dtype of its `fc.weight`."""
 
-    def __init__(self, config: Eagle3Config, weights: Weights, target: TargetSide) -> None:
+    def __init__(
+        self,
+        config: Eagle3Config,
+        weights: Weights,
+        target: TargetSide,
+        device: torch.device = _CPU,
+    ) -> None:
         _check_target(config, target)
         self.config = config
+        self.device = device
         self._weights = weights
         self._target = target
         self._unused = set(weights) - IGNORED_TENSORS
@@ -139,7 +147,7 @@ class Eagle3Tensors:
             raise ValueError(
                 f"{name} has dtype {tensor.dtype}, supported: {', '.join(map(str, _FLOATS))}"
             )
-        return tensor.to(self.dtype)
+        return tensor.to(self.device, self.dtype)
 
 
 def _check_target(config: Eagle3Config, target: TargetSide) -> None:

@@ -108,7 +108,9 @@ class CudaCapture:
         """Capture what was run before; return the replay."""
         self._stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        # Other threads may go on with other steps meanwhile.
+        mode = "thread_local"
+        with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode=mode):
             run()
         return graph.replay
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import triton
@@ -34,3 +35,8 @@ def tiling_of(tilings: Mapping[int, Tiling], device: torch.device) -> Tiling:
         known = ", ".join(f"{known}.x" for known in sorted(tilings))
         raise ValueError(f"compute capability is {major}.{minor}; kernels are tiled for {known}")
     return tilings[major]
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Launch on this device within it: Triton takes the thread's current one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

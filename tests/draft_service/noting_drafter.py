@@ -12,7 +12,6 @@ from draft_service.following import Following
 from draft_service.kv_pool import KvPool, KvUsage, SessionPages
 from draft_service.outbox import Outbox
 from draft_service.session import DraftSession
-from kernels.kv_pages import new_pages
 from protos import speculation_pb2 as pb
 from protos import tensors
 from protos.messages import Plan, SamplingParams
@@ -50,7 +49,7 @@ class NotingDrafter:
 
     def __init__(self, draft: Draft = GUESSES, num_pages: int = 100) -> None:
         self.given = draft
-        self.pool = KvPool(new_pages(num_pages, 1, 1, 2, torch.zeros(1)))
+        self.pool = KvPool(num_pages)
         self.extended: list[list[Rows[PagesOnly]]] = []
         self.drafted: list[list[Wanted[PagesOnly]]] = []
 

@@ -84,10 +84,18 @@ def test_nothing_to_take_in_or_to_draft_is_not_asked_for():
     drafter = NotingDrafter()
 
     run_batch(drafter, [ready(drafter, frame(0, [], 3))])
+
+    assert (drafter.extended, drafter.drafted) == ([], [])
+
+
+def test_a_batch_ends_with_a_draft_be_it_for_nobody():
+    """A drafter may put off its rows until then."""
+    drafter = NotingDrafter()
+
     run_batch(drafter, [ready(drafter, frame(0, [8] * LAZY_ROWS), plan=NO_PLAN)])
 
     assert [len(batch) for batch in drafter.extended] == [1]
-    assert drafter.drafted == []
+    assert drafter.drafted == [[]]
 
 
 def test_rows_are_taken_in_by_many_at_once_while_nobody_wants_drafts():

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draft_service.kv_pool import KvPool, KvPoolFullError, KvUsage, SessionPages
-from kernels.kv_pages import PAGE_LEN, new_pages, num_pages_for
+from kernels.kv_pages import PAGE_LEN, num_pages_for
 
 PAGES = 6
 
 
 def new_pool():
-    return KvPool(new_pages(PAGES, 1, 1, 2, torch.zeros(1)))
+    return KvPool(PAGES)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 4 * PAGE_LEN))))

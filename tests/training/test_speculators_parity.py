@@ -18,6 +18,7 @@ from draft_service.drafters.eagle3_follower import Eagle3Follower
 from draft_service.drafters.eagle3_model import Eagle3Model
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
 from draft_service.drafters.target_side import TargetSide
+from draft_service.kv_pool import KvPool
 from draft_service.weights import open_drafter, read_config
 from tests.tiny_llama import VOCAB, write_tiny_llama
 from tests.tiny_models import rewrite_as_speculators, write_tiny_eagle3
@@ -93,12 +94,12 @@ def our_logits(path, target):
     config = Eagle3Config.from_json(read_config(path), LAYERS)
     side = TargetSide(LAYERS, VOCAB, HIDDEN, max_context_len=128, model_dir=target)
     model = Eagle3Model(Eagle3Tensors(config, open_drafter(path), side), 128)
-    pool = model.new_pool(128)
-    follower = Eagle3Follower(pool, 0)
+    kv = model.new_kv(128)
+    follower = Eagle3Follower(KvPool(kv.num_pages), 0)
     follower.reserve(ROWS + 1)
     tokens, taps = rows()
-    real = model.forward(tokens, model.fuse(taps), [follower.chain(ROWS)], pool.kv)
-    guess = model.forward([0], real[-1:], [follower.chain(1, ROWS)], pool.kv)
+    real = model.forward(tokens, model.fuse(taps), [follower.chain(ROWS)], kv)
+    guess = model.forward([0], real[-1:], [follower.chain(1, ROWS)], kv)
     ids = known_tokens(open_drafter(path), config.draft_vocab_size, VOCAB)
     logits = model.logits(torch.cat((real, guess)))
     return logits if ids is None else logits[:, ids]

@@ -74,6 +74,10 @@ class PlayedSession:
         """Return the taps of all rows; `shift` reads that many layers too high."""
         return self._stream[:, [layer + shift for layer in TAP_LAYERS]].flatten(1)
 
+    def spoil(self, value: float) -> None:
+        """Let the whole residual stream be this value."""
+        self._stream.fill_(value)
+
     def commit(self, drafts: list[int]) -> int:
         """Accept some of the drafts, add a bonus token; return how many were accepted."""
         accepted = self.random.randint(0, len(drafts))
