@@ -44,6 +44,24 @@ class Load:
     session_slots: int
 
 
+def new_memory(
+    model: Llama, tap_layers: Sequence[int], num_pages: int, load: Load, device: torch.device
+) -> StepMemory:
+    """Take a model to a device, and return all that its steps need there."""
+    on_device, config = DeviceModel.of(model, device), model.config
+    list_len = min(config.vocab_size, load.session_slots + MOST_EXTRA_ENTRIES)
+    limits = StepLimits(
+        rows=load.rows,
+        sessions=load.sessions,
+        pages=pages_for(load.session_slots),
+        entries=min(load.rows, load.sessions) * list_len,
+        tap_layers=len(tap_layers),
+        hidden=config.hidden_size,
+    )
+    pages = new_pages(num_pages, config.num_layers, config.num_kv_heads, config.head_dim, device)
+    return StepMemory(on_device, tap_layers, pages, new_work_buffers(on_device, limits))
+
+
 class DeviceEngine:
     """A model on a GPU, the layers it is tapped at, and the cache of all sessions."""
 
@@ -67,30 +85,12 @@ class DeviceEngine:
         self._device = device
         self._buckets = Buckets(load.rows, load.sessions)
         with self._on_device():
-            memory = self._new_memory(model, tap_layers, num_pages, load)
+            memory = new_memory(model, tap_layers, num_pages, load, device)
         width = len(tap_layers) * model.config.hidden_size
         self._taps = TapStore(num_pages, width, torch.bfloat16)
         self._graphs = StepGraphs[Bucket, DeviceStep](
             lambda bucket: DeviceStep(memory, bucket), capture
         )
-
-    def _new_memory(
-        self, model: Llama, tap_layers: Sequence[int], num_pages: int, load: Load
-    ) -> StepMemory:
-        on_device, config = DeviceModel.of(model, self._device), model.config
-        list_len = min(config.vocab_size, load.session_slots + MOST_EXTRA_ENTRIES)
-        limits = StepLimits(
-            rows=load.rows,
-            sessions=load.sessions,
-            pages=pages_for(load.session_slots),
-            entries=min(load.rows, load.sessions) * list_len,
-            tap_layers=len(tap_layers),
-            hidden=config.hidden_size,
-        )
-        pages = new_pages(
-            num_pages, config.num_layers, config.num_kv_heads, config.head_dim, self._device
-        )
-        return StepMemory(on_device, tap_layers, pages, new_work_buffers(on_device, limits))
 
     @torch.inference_mode()
     def prepare(self) -> None:
