@@ -63,7 +63,7 @@ class DeviceStep:
     """The step of one bucket."""
 
     def __init__(self, memory: StepMemory, bucket: Bucket) -> None:
-        self._memory = memory
+        self.memory = memory
         self._model = memory.model
         self._bucket = bucket
         self._work = memory.work.first(bucket)
@@ -77,21 +77,21 @@ class DeviceStep:
 
     def clear(self) -> None:
         """Write to the inputs that no row is real."""
-        self._memory.inputs.device_B[: self._in.bytes_with("entries_E4", 0)].zero_()
+        self.memory.inputs.device_B[: self._in.bytes_with("entries_E4", 0)].zero_()
 
     def fill(self, shares: Sequence[Share]) -> None:
         """Describe a step, and send the description on its way."""
-        self._memory.inputs.host_B[: self._in.bytes_with("entries_E4", 0)].zero_()
+        self.memory.inputs.host_B[: self._in.bytes_with("entries_E4", 0)].zero_()
         entries = pack(shares, self._host_inputs)
-        self._memory.inputs.to_device(self._in.bytes_with("entries_E4", entries))
+        self.memory.inputs.to_device(self._in.bytes_with("entries_E4", entries))
 
     def read(self, num_taps: int) -> StepOutputs:
         """Wait for what the last run found out, with so many of its taps; the next one overwrites
         it.
         """
-        self._memory.outputs.to_host(self._out.bytes_with("taps_RLH", num_taps))
-        if self._memory.outputs.device_B.is_cuda:
-            torch.cuda.current_stream(self._memory.outputs.device_B.device).synchronize()
+        self.memory.outputs.to_host(self._out.bytes_with("taps_RLH", num_taps))
+        if self.memory.outputs.device_B.is_cuda:
+            torch.cuda.current_stream(self.memory.outputs.device_B.device).synchronize()
         return self._host_outputs
 
     def run(self) -> None:
@@ -101,12 +101,12 @@ class DeviceStep:
         find_slots(*self._where, work.slots_R)
         plan_attention(self._places.rows, work.plan)
         torch.index_select(model.embedding_VH, 0, inputs.tokens_R, out=work.h_RH)
-        taps_TRH = dict(zip(self._memory.tap_layers, work.taps_LRH, strict=True))
+        taps_TRH = dict(zip(self.memory.tap_layers, work.taps_LRH, strict=True))
         normed_RH = decode_layers(
             work.h_RH,
             model.stack,
             self._places,
-            self._memory.pages,
+            self.memory.pages,
             work.layer,
             model.last_norm_H,
             taps_TRH,
@@ -147,7 +147,7 @@ class DeviceStep:
             inputs.root_slot_N,
             accepted.paths_NT,
             accepted.path_lens_N,
-            *self._memory.pages,
+            *self.memory.pages,
         )
 
     @cached_property
