@@ -100,7 +100,7 @@ def measure_reference(model: Llama) -> dict[int, float]:
 
 def measure(model: Llama) -> list[dict[str, Any]]:
     """Return a line for every number of rows."""
-    stack, head = model._stack.packed, model._head.packed[0]
+    stack, head = model.stack.packed, model.head.packed[0]
     weight_bytes = torch.ops.slipstream.multiply_all(stack, head, 1)
     steps = Steps.prepare(model)
     lines = []
@@ -133,9 +133,9 @@ def _line(rows: int, weight_bytes: int, taken_ms: dict[str, float]) -> dict[str,
 
 def measure_linears(model: Llama) -> list[dict[str, Any]]:
     """Return GB/s of every kind of linear layer alone, and its share of what reading reaches."""
-    layer = model._stack.layers[0]
+    layer = model.stack.layers[0]
     kinds = {"q": layer.q, "o": layer.o, "gate": layer.gate, "down": layer.down}
-    kinds["head"] = model._head.linear
+    kinds["head"] = model.head.linear
     lines = []
     for name, linear in kinds.items():
         packed = NormedLinear(linear)

@@ -14,7 +14,7 @@ from typing import Any
 from protos import speculation_pb2 as pb
 
 MAX_TREE_NODES = 64
-_MAX_TOKEN_ENTRIES = 1024
+MAX_TOKEN_ENTRIES = 1024
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -248,9 +248,9 @@ class SamplingParams:
         self._check("repetition_penalty", 0 < self.repetition_penalty <= 10, "(0, 10]")
         self._check("top_logprobs", 0 <= (self.top_logprobs or 0) <= 20, "[0, 20]")
         for name in ("logit_bias", "suppressed_token_ids"):
-            if len(getattr(self, name)) > _MAX_TOKEN_ENTRIES:
+            if len(getattr(self, name)) > MAX_TOKEN_ENTRIES:
                 raise ValueError(
-                    f"{name} takes at most {_MAX_TOKEN_ENTRIES} entries, "
+                    f"{name} takes at most {MAX_TOKEN_ENTRIES} entries, "
                     f"got {len(getattr(self, name))}"
                 )
         for token, bias in self.logit_bias.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from pathlib import Path
 
 import structlog
@@ -15,7 +15,8 @@ from kernels.quantized_linear import WEIGHT_FORMATS
 from protos import pairing, serving, target_pb2_grpc, tensors
 from protos.pairing import Pairing
 from target_service.config import TargetConfig
-from target_service.engine import Engine
+from target_service.device import check_settings, device_of
+from target_service.engine import Engine, StepEngine
 from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.models import build_model, model_config
 from target_service.models.llama import Llama, LlamaConfig
@@ -28,6 +29,7 @@ from target_service.weights import Weights, parse_dtype, read_config
 
 log = structlog.get_logger()
 
+_CPU = torch.device("cpu")
 WEIGHTS = ("auto", "bf16", "int8", "int4")
 
 
@@ -89,9 +91,18 @@ def weight_format(config: TargetConfig) -> str:
     return config.weights if config.weights in WEIGHT_FORMATS else "dense"
 
 
+def kernels_on(device: torch.device, config: TargetConfig) -> Selection:
+    """Use the kernels of a device. Raises ValueError for settings that it cannot serve."""
+    if device.type == "cpu":
+        return select(config.kernels, config.threads)
+    check_settings(config, model_dtype(config))
+    select("reference", config.threads)
+    return Selection("triton")
+
+
 def kernels_of(config: TargetConfig, kernels: Selection, model: Llama) -> str:
     """Name the kernels that run a model. Raises ValueError if others were demanded."""
-    if model.is_native or kernels.name == "reference":
+    if model.is_native or kernels.name in ("reference", "triton"):
         return kernels.name
     found = f"{str(model.dtype).removeprefix('torch.')}, head_dim {model.config.head_dim}"
     reason = f"they serve bfloat16 and head sizes up to {MAX_HEAD_DIM}; the model has {found}"
@@ -101,8 +112,10 @@ def kernels_of(config: TargetConfig, kernels: Selection, model: Llama) -> str:
     return "reference"
 
 
-def load(config: TargetConfig, kernels: Selection) -> tuple[Llama, TargetFacts]:
-    """Load the model and state the facts about it."""
+def load(
+    config: TargetConfig, kernels: Selection, device: torch.device = _CPU
+) -> tuple[Llama, TargetFacts]:
+    """Load the model and state the facts about it. Its weights are on the CPU."""
     kept_as = weight_format(config)
     raw_config = read_config(config.model)
     model_cfg = model_config(raw_config)
@@ -117,7 +130,7 @@ def load(config: TargetConfig, kernels: Selection) -> tuple[Llama, TargetFacts]:
         num_layers=model_cfg.num_layers,
         max_context_len=limit,
         weights=str(model.dtype).removeprefix("torch.") if kept_as == "dense" else kept_as,
-        device=str(model.device),
+        device=str(device),
         kernels=kernels_of(config, kernels, model),
         allows_forced_acceptance=config.allow_forced_acceptance,
     )
@@ -134,13 +147,37 @@ def _pairing(model_dir: Path, model: Llama, layers: tuple[int, ...]) -> Pairing:
     )
 
 
-def new_engine(config: TargetConfig, model: Llama, layers: Sequence[int]) -> Engine:
+def new_engine(
+    config: TargetConfig, model: Llama, facts: TargetFacts, device: torch.device = _CPU
+) -> StepEngine:
     """Return the engine. Raises ValueError if there is no memory for its KV cache."""
     try:
-        return Engine(model, layers, config.kv_tokens // PAGE_LEN)
-    except OSError as error:
+        if device.type == "cpu":
+            return Engine(model, facts.pairing.tap_layers, config.kv_tokens // PAGE_LEN)
+        return _new_device_engine(config, model, facts, device)
+    except (OSError, torch.OutOfMemoryError) as error:
         message = f"kv_tokens is {config.kv_tokens}, more than this machine has memory for: {error}"
         raise ValueError(message) from error
+
+
+def _new_device_engine(
+    config: TargetConfig, model: Llama, facts: TargetFacts, device: torch.device
+) -> StepEngine:
+    # Triton is only on Linux, and a CPU has no use for it.
+    from kernels.gpu.graphs import capture_on
+    from target_service.device_engine import DeviceEngine, Load
+
+    load = Load(config.step_rows, config.max_sessions, facts.max_context_len + SPARE_SLOTS)
+    engine = DeviceEngine(
+        model,
+        facts.pairing.tap_layers,
+        config.kv_tokens // PAGE_LEN,
+        load,
+        device,
+        capture_on(device, enabled=config.graphs),
+    )
+    engine.prepare()
+    return engine
 
 
 async def main() -> None:
@@ -149,14 +186,14 @@ async def main() -> None:
     serving.configure_logging(config.log_level)
     serving.check_listen_address(config.listen, insecure=config.insecure)
     torch.set_num_threads(config.threads)
-    kernels = select(config.kernels, config.threads)
+    device = device_of(config.device)
+    kernels = kernels_on(device, config)
     if kernels.shortcoming:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
-    model, facts = load(config, kernels)
-    num_pages = config.kv_tokens // PAGE_LEN
-    engine = new_engine(config, model, facts.pairing.tap_layers)
+    model, facts = load(config, kernels, device)
+    engine = new_engine(config, model, facts, device)
     scheduler = Scheduler(
-        KvMemory(num_pages),
+        KvMemory(config.kv_tokens // PAGE_LEN),
         step_rows=config.step_rows,
         chunk_len=config.prefill_chunk,
         max_sessions=config.max_sessions,
@@ -175,6 +212,7 @@ async def main() -> None:
         model=facts.model_name,
         weights=facts.weights,
         kernels=facts.kernels,
+        device=facts.device,
         threads=config.threads,
     )
     await until_one_ends(loop.serve(), serving.serve(server, config.listen, "target"))

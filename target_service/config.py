@@ -28,7 +28,11 @@ class TargetConfig(BaseSettings):
     weights: str = Field(
         "auto", description="auto (as dtype says), bf16, int8 or int4: converted when loading"
     )
-    kernels: str = Field("auto", description="auto (native where it can run), native or reference")
+    kernels: str = Field(
+        "auto", description="of a CPU: auto (native where it can run), native or reference"
+    )
+    device: str = Field("auto", description="auto (cuda where there is one), cpu, cuda or cuda:N")
+    graphs: bool = Field(True, description="capture the steps of a GPU as CUDA graphs")
     threads: int = Field(
         os.cpu_count() or 1, ge=1, le=256, description="threads for matrix products"
     )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Protocol
 
 import torch
 
@@ -36,6 +37,16 @@ class Outcome:
     rows: Rows
     verdict: Verdict | None
     taps_KX: torch.Tensor
+
+
+class StepEngine(Protocol):
+    """What computes steps: the engine below, or that of a GPU."""
+
+    def step(self, batch: Sequence[Rows]) -> list[Outcome]:
+        """Compute the rows of all sessions; accept what agrees of their trees, and compact them."""
+
+    def stored_taps(self, pages: Sequence[int], positions: range) -> torch.Tensor:
+        """Return the taps of tokens that were computed before, [N, X]."""
 
 
 class Engine:
@@ -74,7 +85,7 @@ class Engine:
 
     def stored_taps(self, pages: Sequence[int], positions: range) -> torch.Tensor:
         """Return the taps of tokens that were computed before, [N, X]."""
-        return self._cache.taps(slots_of(pages, positions))
+        return self._cache.taps.of(slots_of(pages, positions))
 
     def _forward(self, batch: Sequence[Rows]) -> tuple[torch.Tensor, torch.Tensor]:
         tokens = [token for rows in batch for token in rows.tokens]
@@ -89,7 +100,7 @@ class Engine:
         """Compact the accepted paths, store the taps of all kept rows, and return these, [K, X]."""
         self._cache.move([move for part in kept for move in part.moves()])
         taps_KX = _rows_of(taps_RX, [place for part in kept for place in part.places()])
-        self._cache.store_taps([slot for part in kept for slot in part.slots()], taps_KX)
+        self._cache.taps.store([slot for part in kept for slot in part.slots()], taps_KX)
         return taps_KX
 
 

@@ -51,7 +51,7 @@ def _verdicts(trees: Sequence[Tree], logits_NV: torch.Tensor) -> list[Verdict]:
             path=tuple(path),
             tokens=tokens,
             logprobs=tuple(logprobs_K[start:end]),
-            top_logprobs=_top_logprobs(picked_KV[start:end], one.session.sampling.top_logprobs),
+            top_logprobs=top_logprobs_of(picked_KV[start:end], one.session.sampling.top_logprobs),
         )
         for one, path, tokens, (start, end) in zip(trees, paths, committed, ends, strict=True)
     ]
@@ -78,7 +78,8 @@ def _picked(
     return logits_NV[torch.tensor(picked, device=logits_NV.device)]
 
 
-def _top_logprobs(logits_KV: torch.Tensor, count: int | None) -> tuple[TopLogprobs, ...]:
+def top_logprobs_of(logits_KV: torch.Tensor, count: int | None) -> tuple[TopLogprobs, ...]:
+    """Return the likeliest tokens of every row of float32 logits; nothing if none are wanted."""
     if not count:
         return ()
     ids_KC, logprobs_KC = top_logprobs(logits_KV, count)

@@ -1,10 +1,4 @@
-"""Keys, values and taps of all sessions' tokens, in pages.
-
-Taps are kept with the pages, so that a session that begins like another can have them, too, without
-computing them again.
-
-Legend: S slots of all pages, X tapped width (layers * hidden), B its bytes, N slots.
-"""
+"""Keys, values and taps of all sessions' tokens, in pages."""
 
 from __future__ import annotations
 
@@ -13,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.kv_pages import PAGE_LEN, new_pages, new_zeros
+from kernels.kv_pages import new_pages
+from target_service.tap_store import TapStore
 
 
 @dataclass(frozen=True)
@@ -35,9 +30,7 @@ class KvCache:
         outer = (num_pages, shape.num_layers, shape.num_kv_heads)
         self.kv = new_pages(*outer, shape.head_dim, like)
         self.num_pages = num_pages
-        self._taps_SX = new_zeros((num_pages * PAGE_LEN, tap_width), like.cpu())
-        # Rows are stored through numpy, which takes a fifth of the time of an assignment in torch.
-        self._bytes_SB = self._taps_SX.view(torch.uint8).numpy()
+        self.taps = TapStore(num_pages, tap_width, shape.dtype)
 
     def pages(self, pages: Sequence[int]) -> torch.Tensor:
         """Return page numbers where the kernels want them."""
@@ -48,13 +41,3 @@ class KvCache:
         if moves:
             device = self.kv.keys_PLCKD.device
             self.kv.move(*torch.tensor(moves, device=device).unbind(1))
-
-    def store_taps(self, slots: Sequence[int], taps_NX: torch.Tensor) -> None:
-        """Keep the taps of committed tokens in their slots."""
-        if taps_NX.shape[1]:
-            taps_NX = taps_NX.to(self._taps_SX).contiguous()
-            self._bytes_SB[slots] = taps_NX.view(torch.uint8).numpy()
-
-    def taps(self, slots: Sequence[int]) -> torch.Tensor:
-        """Return the taps that lie in slots, [N, X]; a copy."""
-        return self._taps_SX[torch.tensor(slots)]

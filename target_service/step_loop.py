@@ -19,7 +19,7 @@ from protos.messages import DraftTree, Verdict
 from protos.pairing import Pairing
 from target_service.company import Company
 from target_service.decode_log import DecodeLog
-from target_service.engine import Engine, Outcome
+from target_service.engine import Outcome, StepEngine
 from target_service.scheduler import Scheduler
 from target_service.session import Rows, Session
 from target_service.step_thread import StepThread
@@ -45,7 +45,7 @@ class LiveSession:
 class StepLoop:
     """Runs steps while any session is ready."""
 
-    def __init__(self, engine: Engine, scheduler: Scheduler, hub: TapHub) -> None:
+    def __init__(self, engine: StepEngine, scheduler: Scheduler, hub: TapHub) -> None:
         self._engine = engine
         self._scheduler = scheduler
         self._hub = hub

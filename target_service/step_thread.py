@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from target_service.engine import Engine, Outcome
+from target_service.engine import Outcome, StepEngine
 from target_service.session import Rows
 
 # For each session what its step found, or what it raised.
@@ -22,7 +22,7 @@ Step = tuple[Sequence[Rows], asyncio.AbstractEventLoop, Told]
 class StepThread:
     """Runs one step after another."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: StepEngine) -> None:
         self._engine = engine
         self._steps: SimpleQueue[Step | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)

@@ -10,7 +10,7 @@ H tiles of heads, M lines of a tile, V elements of a value, up to a power of two
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -148,6 +148,18 @@ class AttentionPlan:
 
     shape: AttentionShape
     buffers: PlanBuffers
+
+    def first(self, rows: int, sessions: int) -> AttentionPlan:
+        """Return the plan of a smaller bucket, in the first of these buffers, with all items."""
+        return AttentionPlan(
+            replace(self.shape, sessions=sessions),
+            self.buffers._replace(
+                first_item_N1=self.buffers.first_item_N1[: sessions + 1],
+                parts_N=self.buffers.parts_N[:sessions],
+                turn_R=self.buffers.turn_R[:rows],
+                tail_slots_RT=self.buffers.tail_slots_RT[:rows],
+            ),
+        )
 
 
 def new_plan(shape: AttentionShape, rows: int, items: int, device: torch.device) -> AttentionPlan:

@@ -48,10 +48,18 @@ class Weight(NamedTuple):
         ]
         return cls(weight_NK, torch.cat(padded))
 
+    def to(self, device: torch.device) -> Weight:
+        """Return it on a device."""
+        return Weight(self.weight_NK.to(device), _on(self.bias_N, device))
+
     def rows(self, first: int, end: int) -> Weight:
         """Return some of its outputs."""
         bias_N = None if self.bias_N is None else self.bias_N[first:end]
         return Weight(self.weight_NK[first:end], bias_N)
+
+
+def _on(tensor: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+    return None if tensor is None else tensor.to(device)
 
 
 def _dense(layer: Linear) -> DenseLinear:
@@ -88,6 +96,12 @@ class LayerWeights(NamedTuple):
             layer.k_norm_D,
         )
 
+    def to(self, device: torch.device) -> LayerWeights:
+        """Return them on a device."""
+        return LayerWeights._make(
+            part.to(device) if isinstance(part, Weight) else _on(part, device) for part in self
+        )
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -102,10 +116,20 @@ class Stack:
     scale: float
 
     @classmethod
-    def of(cls, layers: Sequence[DecoderLayer], angles: tuple[torch.Tensor, torch.Tensor]) -> Stack:
-        """Take layers of kernels/decoder.py. Raises ValueError if they are not dense bfloat16."""
+    def of(
+        cls,
+        layers: Sequence[DecoderLayer],
+        angles: tuple[torch.Tensor, torch.Tensor],
+        device: torch.device | None = None,
+    ) -> Stack:
+        """Take layers of kernels/decoder.py, to `device` one after the other, or where they are.
+
+        Raises ValueError if they are not dense bfloat16.
+        """
         first = layers[0]
-        weights = tuple(map(LayerWeights.of, layers))
+        device = device or first.post_norm_H.device
+        weights = tuple(LayerWeights.of(layer).to(device) for layer in layers)
+        angles = (angles[0].to(device), angles[1].to(device))
         heads = weights[0].o.weight_NK.shape[1] // first.head_dim
         kv_heads = (len(weights[0].qkv.weight_NK) // first.head_dim - heads) // 2
         scale = first.head_dim**-0.5 if first.scale is None else first.scale
@@ -242,7 +266,7 @@ def _attend(
     q_RAD, k_RCD, v_RCD = heads_RND.split((stack.heads, stack.kv_heads, stack.kv_heads), dim=1)
     for head_RND, norm_D in ((q_RAD, layer.q_norm_D), (k_RCD, layer.k_norm_D)):
         if norm_D is not None:
-            _norm_heads(head_RND, norm_D, stack.eps)
+            rms_norm(head_RND, norm_D, stack.eps, head_RND)
     rotate_and_store(
         q_RAD,
         k_RCD,
@@ -263,12 +287,6 @@ def _attend(
         places.plan,
         buffers.attended_RAD,
     )
-
-
-def _norm_heads(x_RND: torch.Tensor, norm_D: torch.Tensor, eps: float) -> None:
-    """Norm each head of each row, in place."""
-    for head in range(x_RND.shape[1]):
-        rms_norm(x_RND[:, head], norm_D, eps, x_RND[:, head])
 
 
 def _product(

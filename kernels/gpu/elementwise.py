@@ -14,15 +14,19 @@ import torch
 import triton
 import triton.language as tl
 
-_NORM_WARPS = {1024: 4, 2048: 4, 4096: 8, 8192: 8, 16384: 16, 32768: 16}
+_SMALLEST_NORM = 128
+_NORM_WARPS = {128: 1, 256: 1, 512: 2, 1024: 4, 2048: 4, 4096: 8, 8192: 8, 16384: 16, 32768: 16}
 _ACTIVATION_TILE = 2048
 
 
 def rms_norm(x_RH: torch.Tensor, weight_H: torch.Tensor, eps: float, out_RH: torch.Tensor) -> None:
-    """y_i = w_i x_i / sqrt(mean(x^2) + eps), rounded before the weight. `out` may be `x`."""
-    rows, width = x_RH.shape
-    _rms_norm[(rows,)](
-        *_with_stride(x_RH), weight_H, *_with_stride(out_RH), eps, width, **_norm_tile(width)
+    """y_i = w_i x_i / sqrt(mean(x^2) + eps), rounded before the weight. `out` may be `x`.
+
+    Rows of heads, [R, A, H], are normed head by head.
+    """
+    width = x_RH.shape[-1]
+    _rms_norm[(len(x_RH), x_RH.shape[1] if x_RH.ndim == 3 else 1)](
+        *_with_strides(x_RH), weight_H, *_with_strides(out_RH), eps, width, **_norm_tile(width)
     )
 
 
@@ -94,20 +98,35 @@ def _with_stride(x_RX: torch.Tensor) -> tuple[torch.Tensor, int]:
     return x_RX, x_RX.stride(0)
 
 
+def _with_strides(x: torch.Tensor) -> tuple[torch.Tensor, int, int]:
+    """Return a tensor of rows or heads, and how far rows and heads lie from the next."""
+    assert x.stride(-1) == 1, "the elements of a row lie side by side"
+    return x, x.stride(0), x.stride(1) if x.ndim == 3 else 0
+
+
 def _norm_tile(width: int) -> dict[str, int]:
-    tile = max(1024, triton.next_power_of_2(width))
+    tile = max(_SMALLEST_NORM, triton.next_power_of_2(width))
     return {"tile": tile, "num_warps": _NORM_WARPS[tile]}
 
 
 @triton.jit
 @no_type_check
 def _rms_norm(
-    x_RH, x_stride, weight_H, out_RH, out_stride, eps, width: tl.constexpr, tile: tl.constexpr
+    x_RH,
+    x_row,
+    x_head,
+    weight_H,
+    out_RH,
+    out_row,
+    out_head,
+    eps,
+    width: tl.constexpr,
+    tile: tl.constexpr,
 ):
-    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, tile)
-    x = tl.load(x_RH + row * x_stride + at, mask=at < width, other=0.0).to(tl.float32)
-    y = _normed(x, weight_H, eps, width, tile)
-    tl.store(out_RH + row * out_stride + at, y, mask=at < width)
+    row, head, at = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, tile)
+    x = tl.load(x_RH + row * x_row + head * x_head + at, mask=at < width, other=0.0)
+    y = _normed(x.to(tl.float32), weight_H, eps, width, tile)
+    tl.store(out_RH + row * out_row + head * out_head + at, y, mask=at < width)
 
 
 @triton.jit

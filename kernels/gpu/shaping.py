@@ -64,7 +64,8 @@ def _copy_kernel(
 
 @triton.jit
 @no_type_check
-def _penalized(logits, counts, seen, penalties):
+def penalized(logits, counts, seen, penalties):
+    """Logits of tokens less what presence, frequency and repetition cost."""
     presence, frequency, repetition = penalties
     scaled = tl.where(logits > 0, tl.div_rn(logits, repetition), logits * repetition)
     kept = tl.where(seen, scaled, logits)
@@ -105,8 +106,22 @@ def _shape_kernel(
         seen = tl.load(seen_RP + entries, mask=inside, other=0) != 0
         presence, frequency = tl.load(presences_R + row), tl.load(frequencies_R + row)
         penalties = presence, frequency, tl.load(repetitions_R + row)
-        shaped = _penalized(logits, counts, seen, penalties)
+        shaped = penalized(logits, counts, seen, penalties)
         tl.store(shaped_RV + row * vocab_size + tokens, shaped, mask=inside)
+
+
+def copy_listed(logits_RV: torch.Tensor, lengths_R: torch.Tensor, shaped_RV: torch.Tensor) -> None:
+    """Copy the rows that have a list."""
+    rows, vocab_size = logits_RV.shape
+    _copy_kernel[(rows, triton.cdiv(vocab_size, _COPIED))](
+        logits_RV,
+        logits_RV.stride(0),
+        lengths_R,
+        shaped_RV,
+        vocab_size,
+        _COPIED,
+        num_warps=8,
+    )
 
 
 def shape_logits(
@@ -115,15 +130,7 @@ def shape_logits(
     """Write the float32 logits that rows with a list choose by; `first_token` is the shard's."""
     rows, vocab_size = logits_RV.shape
     places = shaping.tokens_RP.shape[1]
-    _copy_kernel[(rows, triton.cdiv(vocab_size, _COPIED))](
-        logits_RV,
-        logits_RV.stride(0),
-        shaping.lengths_R,
-        shaped_RV,
-        vocab_size,
-        _COPIED,
-        num_warps=8,
-    )
+    copy_listed(logits_RV, shaping.lengths_R, shaped_RV)
     _shape_kernel[(rows, triton.cdiv(places, _CHANGED))](
         logits_RV,
         logits_RV.stride(0),

@@ -80,28 +80,28 @@ class Llama:
         weight_format: str = "dense",
     ) -> None:
         self.config = config
-        self._embedding_VH = weights["model.embed_tokens.weight"]
+        self.embedding_VH = weights["model.embed_tokens.weight"]
         cos_PD, sin_PD = config.rope.tables(max_context_len, self.dtype)
-        self._stack = DecoderStack(
+        self.stack = DecoderStack(
             [_layer(config, weights, i, weight_format) for i in range(config.num_layers)],
             (cos_PD.to(self.device), sin_PD.to(self.device)),
         )
-        head_VH = self._embedding_VH if config.tied_head else weights["lm_head.weight"]
+        head_VH = self.embedding_VH if config.tied_head else weights["lm_head.weight"]
         head = new_linear(weight_format, head_VH)
-        self._head = NormedLinear(head, weights["model.norm.weight"], config.rms_norm_eps)
+        self.head = NormedLinear(head, weights["model.norm.weight"], config.rms_norm_eps)
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._embedding_VH.dtype
+        return self.embedding_VH.dtype
 
     @property
     def device(self) -> torch.device:
-        return self._embedding_VH.device
+        return self.embedding_VH.device
 
     @property
     def is_native(self) -> bool:
         """Whether the native kernels run its layers."""
-        return self._stack.packed is not None
+        return self.stack.packed is not None
 
     @property
     def kv_shape(self) -> KvShape:
@@ -119,12 +119,12 @@ class Llama:
         tap_layers: Sequence[int],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return last hidden states [R, H] and taps [R, T * H] of the rows of many sessions."""
-        h_RH = F.embedding(tokens_R, self._embedding_VH)
-        return decode_layers(h_RH, self._stack, layouts, kv, tap_layers)
+        h_RH = F.embedding(tokens_R, self.embedding_VH)
+        return decode_layers(h_RH, self.stack, layouts, kv, tap_layers)
 
     def logits(self, h_RH: torch.Tensor) -> torch.Tensor:
         """Return float32 logits of hidden states, [R, V]."""
-        return normed_linear(h_RH, self._head)
+        return normed_linear(h_RH, self.head)
 
 
 def _layer(config: LlamaConfig, weights: Weights, index: int, weight_format: str) -> DecoderLayer:

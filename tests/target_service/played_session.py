@@ -10,7 +10,7 @@ import torch
 from kernels.attention import lay_out_rows
 from kernels.kv_pages import values_of_pages
 from protos.messages import DraftTree, SamplingParams, TopLogprobs
-from target_service.engine import Engine, Outcome
+from target_service.engine import Engine, Outcome, StepEngine
 from target_service.kv_cache import KvCache
 from target_service.kv_memory import slots_of
 from target_service.models import build_model, model_config
@@ -76,9 +76,11 @@ class PlayedSession:
         *,
         tap_layers: Sequence[int] = (),
         chunk_len: int = 1,
+        engine: StepEngine | None = None,
     ) -> None:
+        """`engine` is another one than the CPU's, with as many pages."""
         vocab_size = model.config.vocab_size
-        self.engine = Engine(model, tap_layers, CACHE_PAGES)
+        self.engine = engine or Engine(model, tap_layers, CACHE_PAGES)
         self.session = Session("played", list(prompt), sampling, MAX_CONTEXT_LEN, vocab_size)
         self.pages = tuple(reversed(range(CACHE_PAGES)))
         self.chunk_len = chunk_len
@@ -106,8 +108,9 @@ class PlayedSession:
 
     def cached(self) -> list[torch.Tensor]:
         """Return keys, values and taps of all rows in the cache, the first two layer by layer."""
+        assert isinstance(self.engine, Engine)
         cache, rows = self.engine._cache, self.session.cached_len
-        parts = [cache.taps(slots_of(self.pages, range(rows)))]
+        parts = [cache.taps.of(slots_of(self.pages, range(rows)))]
         for layer in range(cache.kv.keys_PLCKD.shape[1]):
             keys_CSD, values_CBJD2 = cache.kv.of_session(layer, cache.pages(self.pages))
             parts += [keys_CSD[:, :rows], values_of_pages(values_CBJD2)[:, :rows]]

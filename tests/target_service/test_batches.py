@@ -6,18 +6,16 @@ and taps, as when each session decodes one token after the other in a cache of i
 """
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protos.messages import DraftTree, SamplingParams
-from target_service.engine import Engine, Outcome
-from target_service.kv_memory import PAGE_LEN, KvMemory
+from target_service.engine import Engine
+from target_service.kv_memory import PAGE_LEN
+from target_service.models.llama import Llama
 from target_service.prefix_cache import PrefixCache
-from target_service.scheduler import Scheduler
-from target_service.session import Rows, Session
 from tests.target_service.engine_cases import (
     NUM_NEW,
     PROMPT_LENS,
@@ -27,91 +25,15 @@ from tests.target_service.engine_cases import (
     VOCAB,
     prompt_of,
 )
-from tests.target_service.played_session import MAX_CONTEXT_LEN, PlayedSession, Told, random_tree
+from tests.target_service.played_batch import Batch
+from tests.target_service.played_session import PlayedSession, Told
 
 CHUNK_LEN = 40
 
 
-@dataclass(eq=False)
-class Client:
-    """A session of a batch: what it was told, and what it is to be told."""
-
-    session: Session
-    reference: Told
-    told: Told = field(default_factory=Told)
-
-    @property
-    def done(self) -> bool:
-        return len(self.told.tokens) >= NUM_NEW
-
-    def hear(self, rows: Rows, outcome: Outcome) -> None:
-        """Note what a step told, of each row's taps the first."""
-        first = max(self.session.told_len - rows.prefix_len, 0)
-        self.told.taps.append(outcome.taps_KX[first:])
-        self.session.told_len = max(self.session.told_len, rows.prefix_len + len(outcome.taps_KX))
-        if outcome.verdict:
-            self.told.tokens += outcome.verdict.tokens
-            self.told.logprobs += outcome.verdict.logprobs
-            self.told.top_logprobs += outcome.verdict.top_logprobs
-
-
-class Batch:
-    """A target without a server."""
-
-    def __init__(self, model, num_pages: int) -> None:
-        self.engine = Engine(model, TAPS, num_pages)
-        self.scheduler = Scheduler(
-            KvMemory(num_pages), step_rows=128, chunk_len=CHUNK_LEN, max_sessions=99
-        )
-        self.clients: dict[Session, Client] = {}
-
-    def open(
-        self, name: str, sampling: SamplingParams, prompt: list[int], reference: Told
-    ) -> Client:
-        session = Session(name, list(prompt), sampling, MAX_CONTEXT_LEN, VOCAB)
-        self.scheduler.open(session)
-        self.clients[session] = Client(session, reference)
-        return self.clients[session]
-
-    def step(self, now: float) -> int:
-        """Run a step; return how many sessions shared it."""
-        batch = self.scheduler.schedule(now)
-        outcomes = self.engine.step(batch) if batch else []
-        for rows, outcome in zip(batch, outcomes, strict=True):
-            self.commit(rows, outcome, now)
-        return len(batch)
-
-    def commit(self, rows: Rows, outcome: Outcome, now: float) -> None:
-        session, client, goes_on = rows.session, self.clients[rows.session], True
-        if client.session.told_len < rows.prefix_len:
-            known = range(session.told_len, rows.prefix_len)
-            client.told.taps.append(self.engine.stored_taps(rows.pages, known))
-            session.told_len = rows.prefix_len
-        client.hear(rows, outcome)
-        if outcome.verdict is None:
-            session.advance(len(rows.tokens))
-        else:
-            goes_on = session.commit(outcome.verdict.tokens)
-        self.scheduler.computed(session)
-        if goes_on:
-            self.scheduler.ready(session)
-        else:
-            self.scheduler.silent(session, now)
-
-    def offer(self, client: Client, rng: random.Random, nodes: int) -> None:
-        """Ask for the next tokens, plainly or with a tree some of whose nodes are right."""
-        session = client.session
-        if session.tree is not None or client.done:
-            return
-        future = client.reference.tokens[session.num_new_tokens :]
-        tokens, parents = random_tree(rng, future, VOCAB, rng.randint(0, nodes), hit_rate=0.8)
-        root = session.tokens[-1]
-        assert session.offer(DraftTree(session.committed_len, (root, *tokens), (-1, *parents)))
-        self.scheduler.ready(session)
-
-    def close(self, client: Client) -> None:
-        self.scheduler.close(client.session)
-        del self.clients[client.session]
+def batch_of(model: Llama, num_pages: int) -> Batch:
+    engine = Engine(model, TAPS, num_pages)
+    return Batch(engine, num_pages, vocab_size=VOCAB, step_rows=128, chunk_len=CHUNK_LEN)
 
 
 @settings(max_examples=40)
@@ -129,7 +51,7 @@ class Batch:
 def test_sessions_in_any_company_tell_what_each_tells_alone(
     models, plain, model, cases, num_pages, nodes, rng
 ):
-    batch, finished, now = Batch(models[model], num_pages), 0, 0.0
+    batch, finished, now = batch_of(models[model], num_pages), 0, 0.0
     waiting = [(f"s{i}", *case) for i, case in enumerate(cases)]
     for _ in range(3000):
         if waiting and rng.random() < 0.3:
@@ -152,7 +74,7 @@ def test_sessions_in_any_company_tell_what_each_tells_alone(
 
 def test_many_sessions_share_every_step(models, plain):
     """Control: what is compared above really ran together."""
-    batch = Batch(models["float32"], 30)
+    batch = batch_of(models["float32"], 30)
     for i, sampling in enumerate(SAMPLINGS):
         reference = plain("float32", sampling, 17)
         batch.open(f"s{i}", SAMPLINGS[sampling], prompt_of(17), reference)
@@ -166,7 +88,7 @@ def test_many_sessions_share_every_step(models, plain):
 
 def test_forty_pages_serve_sixteen_sessions_by_turns(models):
     """Each needs up to four of them with its tree: some lose theirs, and all complete."""
-    batch, rng = Batch(models["float32"], 40), random.Random(1)
+    batch, rng = batch_of(models["float32"], 40), random.Random(1)
     prompts = [prompt_of(130)[i:] for i in range(16)]
     clients = [
         batch.open(f"s{i}", SAMPLINGS["nucleus"], prompt, alone(models, prompt))
@@ -196,7 +118,7 @@ class TestTheLawCanFail:
     """Each of these mistakes must be seen, or the law above proves nothing."""
 
     def breaks(self, models, plain) -> bool:
-        batch, rng = Batch(models["float32"], 12), random.Random(2)
+        batch, rng = batch_of(models["float32"], 12), random.Random(2)
         for i in range(4):
             reference = plain("float32", "nucleus", 130)
             batch.open(f"s{i}", SAMPLINGS["nucleus"], prompt_of(130), reference)
@@ -228,7 +150,7 @@ class TestTheLawCanFail:
 
     def second_text_breaks(self, models, plain) -> bool:
         """Whether a text that differs from another in its second page is told something else."""
-        batch, prompt = Batch(models["float32"], 12), prompt_of(130)
+        batch, prompt = batch_of(models["float32"], 12), prompt_of(130)
         second = prompt[:64] + prompt[:63:-1]
         batch.open("first", SAMPLINGS["nucleus"], prompt, plain("float32", "nucleus", 130))
         for _ in range(4):

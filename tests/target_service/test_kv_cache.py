@@ -1,4 +1,4 @@
-"""Taps are found where they were stored, and moved slots keep what they hold."""
+"""Moved slots keep what they hold."""
 
 import torch
 from hypothesis import given
@@ -15,29 +15,6 @@ slots = st.integers(0, PAGES * PAGE_LEN - 1)
 
 def test_pages_are_counted_as_long_as_they_are():
     assert COUNTED_LEN == PAGE_LEN
-
-
-@given(st.lists(st.lists(slots, min_size=1, max_size=9, unique=True), max_size=5))
-def test_taps_are_the_last_ones_stored(batches):
-    cache, expected = KvCache(SHAPE, PAGES, 5), torch.zeros(PAGES * PAGE_LEN, 5)
-    for number, batch in enumerate(batches, 1):
-        taps_NX = torch.arange(len(batch) * 5.0).view(-1, 5) + 100 * number
-        cache.store_taps(batch, taps_NX)
-        expected[batch] = taps_NX
-    assert torch.equal(cache.taps(range(PAGES * PAGE_LEN)), expected)
-
-
-def test_taps_that_were_read_are_nobody_elses():
-    cache = KvCache(SHAPE, PAGES, 5)
-    read = cache.taps([7])
-    cache.store_taps([7], torch.ones(1, 5))
-    assert not read.any()
-
-
-def test_a_target_without_taps_stores_none():
-    cache = KvCache(SHAPE, PAGES, 0)
-    cache.store_taps([1, 2], torch.zeros(2, 0))
-    assert cache.taps([1, 2]).shape == (2, 0)
 
 
 def filled() -> KvCache:

@@ -63,6 +63,7 @@ def refused(monkeypatch, tiny_dir) -> Iterator:
         (["--tap-layers", "1,,2"], "tap_layers must be in [0, 4], got ''"),
         (["--max-context-len", "2049"], "max_context_len is 2049, the model allows 2048"),
         (["--kv-tokens", "128"], "kv_tokens is 128, which holds sessions of 64 tokens"),
+        (["--device", "gpu"], "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
         (["--log-level", "loud"], "log_level must be debug, info, warning or error, got 'loud'"),
         (["--listen", "0.0.0.0:0"], "'0.0.0.0:0' is not loopback"),
         (["--listen", "127.0.0.1:65536"], "a port in [0, 65535]"),

@@ -41,9 +41,9 @@ def test_the_model_itself_copies_no_matrix(tmp_path):
     path = write_tiny_llama(tmp_path)
     model = build_model(model_config(read_config(path)), Weights(path), 64)
     matrices = [
-        model._embedding_VH,
-        model._head.linear.weight_NK,
-        model._stack.layers[0].up.weight_NK,
+        model.embedding_VH,
+        model.head.linear.weight_NK,
+        model.stack.layers[0].up.weight_NK,
     ]
     assert {mapped_file(m.data_ptr()) for m in matrices} == {str(path / "model.safetensors")}
 

@@ -131,3 +131,13 @@ def test_rows_do_not_feel_their_neighbours(dtype):
     for rows in (slice(0, 1), slice(4, 5), slice(3, 9)):
         alone = results(rows)
         assert all(torch.equal(a[rows], b) for a, b in zip(together, alone, strict=True))
+
+
+def test_heads_of_rows_in_a_wider_buffer_are_normed_one_by_one():
+    buffer_RN, weight_D = normal(3, 7 * 16, dtype=torch.bfloat16), normal(16, dtype=torch.bfloat16)
+    heads_RAD, expected_RN = buffer_RN.unflatten(1, (7, 16))[:, 2:5], buffer_RN.clone()
+    expected_RN[:, 32:80] = reference.rms_norm(heads_RAD, weight_D, EPS).flatten(1)
+    launch_guarded(lambda: gpu.rms_norm(heads_RAD, weight_D, EPS, heads_RAD), buffer_RN)
+    assert_rounded_alike(buffer_RN, expected_RN)
+    assert torch.equal(buffer_RN[:, :32], expected_RN[:, :32])
+    assert torch.equal(buffer_RN[:, 80:], expected_RN[:, 80:])

@@ -1,0 +1,143 @@
+"""The engine of a GPU: a batch goes to the device as one copy, and what it found comes back as one.
+
+It does what `Engine` does; `device_step` is the step itself. Taps are kept in the host's memory.
+
+Legend: K kept rows, N slots, X tapped width (layers * hidden).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+
+from kernels.gpu.graphs import Capture, StepGraphs
+from kernels.gpu.pages import new_pages
+from kernels.gpu.runtime import check_runnable
+from protos.messages import Verdict, VerifyTimings
+from target_service.buckets import Bucket, Buckets
+from target_service.device_buffers import StepLimits
+from target_service.device_model import DeviceModel
+from target_service.device_step import DeviceStep, StepMemory
+from target_service.device_verdicts import verdicts_of
+from target_service.engine import Outcome
+from target_service.graphs import prepare
+from target_service.kept_rows import KeptRows
+from target_service.kv_memory import pages_for, slots_of
+from target_service.models.llama import Llama
+from target_service.session import Rows
+from target_service.step_shares import Share, shares_of
+from target_service.tap_store import TapStore
+from target_service.token_lists import MOST_EXTRA_ENTRIES
+from target_service.work_buffers import new_work_buffers
+
+
+@dataclass(frozen=True)
+class Load:
+    """The largest step: rows and sessions; and the longest session, with its tree, in slots."""
+
+    rows: int
+    sessions: int
+    session_slots: int
+
+
+def new_memory(
+    model: Llama, tap_layers: Sequence[int], num_pages: int, load: Load, device: torch.device
+) -> StepMemory:
+    """Take a model to a device, and return all that its steps need there."""
+    on_device, config = DeviceModel.of(model, device), model.config
+    list_len = min(config.vocab_size, load.session_slots + MOST_EXTRA_ENTRIES)
+    limits = StepLimits(
+        rows=load.rows,
+        sessions=load.sessions,
+        pages=pages_for(load.session_slots),
+        entries=min(load.rows, load.sessions) * list_len,
+        tap_layers=len(tap_layers),
+        hidden=config.hidden_size,
+    )
+    pages = new_pages(num_pages, config.num_layers, config.num_kv_heads, config.head_dim, device)
+    return StepMemory(on_device, tap_layers, pages, new_work_buffers(on_device, limits))
+
+
+class DeviceEngine:
+    """A model on a GPU, the layers it is tapped at, and the cache of all sessions."""
+
+    def __init__(
+        self,
+        model: Llama,
+        tap_layers: Sequence[int],
+        num_pages: int,
+        load: Load,
+        device: torch.device,
+        capture: Capture | None,
+    ) -> None:
+        """`capture` is None where steps are launched one by one.
+
+        Raises ValueError for what kernels for GPUs cannot do: other weights than dense bfloat16, a
+        layer that is tapped twice, a device that is none or that they were not made for.
+        """
+        check_runnable(device)
+        if len(set(tap_layers)) < len(tap_layers):
+            raise ValueError(f"tap_layers must be different on a GPU, got {tuple(tap_layers)}")
+        self._device = device
+        self._buckets = Buckets(load.rows, load.sessions)
+        with self._on_device():
+            memory = new_memory(model, tap_layers, num_pages, load, device)
+        width = len(tap_layers) * model.config.hidden_size
+        self._taps = TapStore(num_pages, width, torch.bfloat16)
+        self._graphs = StepGraphs[Bucket, DeviceStep](
+            lambda bucket: DeviceStep(memory, bucket), capture
+        )
+
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Capture the usual steps, so that no session waits for it."""
+        with self._on_device():
+            prepare(self._graphs, self._buckets)
+
+    @torch.inference_mode()
+    def step(self, batch: Sequence[Rows]) -> list[Outcome]:
+        """Compute the rows of all sessions; accept what agrees of their trees, and compact them."""
+        started = time.perf_counter_ns()
+        shares = shares_of(batch)
+        with self._on_device():
+            step = self._graphs.run(self._bucket_of(shares), lambda step: step.fill(shares))
+            found = step.read(sum(share.num_taps for share in shares))
+            forwarded = time.perf_counter_ns()
+            verdicts = verdicts_of(shares, found, step.logits_MV)
+        taps = [
+            self._keep(share, verdict, found.taps_RLH)
+            for share, verdict in zip(shares, verdicts, strict=True)
+        ]
+        timings = VerifyTimings(
+            forward_us=(forwarded - started) // 1000,
+            accept_us=(time.perf_counter_ns() - forwarded) // 1000,
+            rows=sum(len(rows.tokens) for rows in batch),
+        )
+        return [
+            Outcome(rows, verdict and replace(verdict, timings=timings), taps_KX)
+            for rows, verdict, taps_KX in zip(batch, verdicts, taps, strict=True)
+        ]
+
+    def stored_taps(self, pages: Sequence[int], positions: range) -> torch.Tensor:
+        """Return the taps of tokens that were computed before, [N, X]."""
+        return self._taps.of(slots_of(pages, positions))
+
+    def _bucket_of(self, shares: Sequence[Share]) -> Bucket:
+        last = shares[-1]
+        return self._buckets.fitting(last.end_row, last.first_node + last.num_nodes, len(shares))
+
+    def _keep(self, share: Share, verdict: Verdict | None, taps_RLH: torch.Tensor) -> torch.Tensor:
+        """Store the taps of a session's kept rows, and return them, [K, X]; a copy."""
+        kept = KeptRows(share.rows, share.first_row, verdict.path if verdict else ())
+        first = share.first_tap
+        taps_KX = taps_RLH[first : first + kept.num_rows].flatten(1).clone()
+        self._taps.store(kept.slots(), taps_KX)
+        return taps_KX
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Triton launches on the current device, of which each thread has one of its own."""
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()

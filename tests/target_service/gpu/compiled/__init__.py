@@ -1,0 +1,1 @@
+"""The step as it is compiled, on a driver that is none."""

@@ -1,0 +1,1 @@
+"""The engine of a GPU, run by Triton's interpreter."""

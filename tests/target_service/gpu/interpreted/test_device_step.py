@@ -1,0 +1,82 @@
+"""A step can be captured: it takes no memory, waits for nothing, and its replay is the step."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from target_service import device_step
+from target_service.buckets import Bucket
+from target_service.device_engine import Load, new_memory
+from target_service.device_step import DeviceStep
+from target_service.models.llama import Llama
+from target_service.session import Rows
+from target_service.step_shares import shares_of
+from tests.kernels.gpu.proofs.capture_guard import CaptureError, CaptureGuard
+from tests.kernels.gpu.proofs.recorded_step import ReplayError, StaticStep, check_replay
+from tests.target_service.gpu.tiny_steps import CPU, TAPS, chunk, tree
+
+LOAD = Load(rows=4, sessions=2, session_slots=128)
+BATCHES = (
+    [tree([1, 2, 3, 4], 2, [5, 6], [0, 0], [0], "everything")],
+    [tree([7, 7, 8], 2, [7], [0], [2, 1], "nucleus"), chunk(range(9), 2, [0])],
+)
+
+
+def new_step(model: Llama, kind: type[DeviceStep] = DeviceStep) -> DeviceStep:
+    memory = new_memory(model, TAPS, 3, LOAD, CPU)
+    return kind(memory, Bucket(rows=4, nodes=4, sessions=2))
+
+
+def described(step: DeviceStep, batch: list[Rows]) -> torch.Tensor:
+    """Return the bytes that describe a step."""
+    step.fill(shares_of(batch))
+    return step.memory.inputs.host_B.clone()
+
+
+def static(step: DeviceStep) -> StaticStep:
+    memory = step.memory
+    buffers = {"inputs": memory.inputs.device_B, "outputs": memory.outputs.device_B}
+    return StaticStep(step.run, lambda: buffers | memory.pages._asdict())
+
+
+def test_a_step_takes_no_memory_and_never_leaves_the_device(models):
+    step = new_step(models["llama"])
+    step.fill(shares_of(BATCHES[0]))
+    with torch.inference_mode(), CaptureGuard(most_bytes=0):
+        step.run()
+    assert step.read(4).accepted_N[0] >= 0
+
+
+def test_a_step_that_takes_memory_is_found(models, monkeypatch):
+    monkeypatch.setattr(device_step, "find_slots", lambda *args: args[-1].copy_(args[-1] + 1))
+    step = new_step(models["llama"])
+    with pytest.raises(CaptureError, match="bytes are taken"), CaptureGuard(most_bytes=0):
+        step.run()
+
+
+def contents(model: Llama) -> list[dict[str, torch.Tensor]]:
+    step = new_step(model)
+    return [{"inputs": described(step, batch)} for batch in BATCHES]
+
+
+def test_a_replay_is_the_step(models):
+    check_replay(lambda: static(new_step(models["llama"])), contents(models["llama"]))
+
+
+class CountsItsRuns(DeviceStep):
+    """What Python counts is a number to a graph."""
+
+    runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        self.inputs.seeds_M.add_(self.runs)
+        super().run()
+
+
+def test_a_step_that_counts_in_python_is_found(models, monkeypatch):
+    monkeypatch.setattr(device_step, "decode_layers", lambda h_RH, *_: h_RH)
+    make = partial(new_step, models["llama"], CountsItsRuns)
+    with pytest.raises(ReplayError):
+        check_replay(lambda: static(make()), contents(models["llama"]))
