@@ -15,8 +15,10 @@ from gateway.config import GatewayConfig
 from gateway.detokenizer import IncrementalDetokenizer
 from gateway.experience import Experience
 from gateway.experience_file import ExperienceFile, key_of
+from gateway.generator import Generator, Rules
+from gateway.http.server import HttpFront
 from gateway.sampling_params import ModelText
-from gateway.server import GenerationServicer, Rules
+from gateway.server import GenerationServicer
 from gateway.tokenizer import Tokenizer
 from gateway.upstream import DraftReplicas
 from protos import gateway_pb2_grpc, serving, target_pb2, target_pb2_grpc
@@ -76,16 +78,25 @@ async def kept_experience(
         await asyncio.wait([keeping])
 
 
+async def http_front(generator: Generator, address: str) -> HttpFront:
+    """Return a front that listens. Raises OSError if that is not possible."""
+    front = HttpFront(generator)
+    port = await front.start(address)
+    log.info("listening", service="http", address=address, port=port)
+    return front
+
+
 async def main() -> None:
     """Serve until a signal."""
     config = GatewayConfig(_cli_parse_args=True)  # type: ignore[call-arg]
     serving.configure_logging(config.log_level)
-    serving.check_listen_address(config.listen, insecure=config.insecure)
+    for address in filter(None, (config.listen, config.http_listen)):
+        serving.check_listen_address(address, insecure=config.insecure)
     stub = target_pb2_grpc.TargetServiceStub(serving.open_channel(config.target))
     target = await describe_target(stub)
     text = load_text(config, target)
     async with kept_experience(config.experience, target) as experience:
-        servicer = GenerationServicer(
+        generator = Generator(
             config.model.resolve().name,
             text,
             stub,
@@ -94,8 +105,10 @@ async def main() -> None:
             experience,
         )
         server = serving.new_server()
+        servicer = GenerationServicer(generator)
         gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
-        await serving.serve(server, config.listen, "gateway")
+        front = await http_front(generator, config.http_listen) if config.http_listen else None
+        await serving.serve(server, config.listen, "gateway", front.stop if front else None)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ class GatewayConfig(BaseSettings):
 
     model: Path = Field(description="model directory: tokenizer.json and the chat template")
     listen: str = Field("127.0.0.1:50050", description="address to serve gRPC on")
+    http_listen: str = Field(
+        "", description="address to serve OpenAI's HTTP API on, e.g. 127.0.0.1:8000; none: do not"
+    )
     insecure: bool = Field(False, description="allow an address that other machines can reach")
     target: str = Field("127.0.0.1:50051", description="address of the target service")
     draft: list[str] = Field(

@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 import grpc
@@ -97,8 +97,16 @@ async def abort_retryable(context: Any, message: str, *, retry_after_s: float = 
     raise AssertionError("abort_with_status raises")
 
 
-async def serve(server: grpc.aio.Server, address: str, name: str) -> None:
-    """Bind, report health, serve until SIGINT or SIGTERM. Raises OSError if the port is taken."""
+async def serve(
+    server: grpc.aio.Server,
+    address: str,
+    name: str,
+    stop_beside: Callable[[float], Awaitable[None]] | None = None,
+) -> None:
+    """Bind, report health, serve until SIGINT or SIGTERM. Raises OSError if the port is taken.
+
+    Another front of the same service is stopped together with this one, with the same grace.
+    """
     # From here on: whoever reads "listening" may send a signal at once.
     stopped = _stop_signal()
     health = health_aio.HealthServicer()
@@ -113,7 +121,8 @@ async def serve(server: grpc.aio.Server, address: str, name: str) -> None:
     await stopped.wait()
     log.info("stopping", service=name)
     await health.enter_graceful_shutdown()
-    await server.stop(STOP_GRACE_S)
+    beside = [stop_beside(STOP_GRACE_S)] if stop_beside is not None else []
+    await asyncio.gather(server.stop(STOP_GRACE_S), *beside)
 
 
 def _bind(server: grpc.aio.Server, address: str) -> int:

@@ -76,13 +76,14 @@ def up(
     gateway_port: Port = 50050,
     target_port: Port = 50051,
     draft_port: Port = 50052,
+    http_port: Port = 8000,
     weights: Weights = "auto",
 ) -> None:
     """Run all three services here until Ctrl-C."""
     if weights not in WEIGHTS:
         raise typer.BadParameter(f"must be one of {', '.join(WEIGHTS)}, got {weights!r}")
     serving.configure_logging("info")
-    ports = (gateway_port, target_port, draft_port)
+    ports = (gateway_port, target_port, draft_port, http_port)
     addresses = Addresses(*(f"127.0.0.1:{port}" for port in ports))
     directory = resolve_model(model)
     config = StackConfig(
@@ -96,7 +97,7 @@ def up(
     with LocalStack(config) as stack:
         messages.print(
             f"[bold]ready[/] gateway {addresses.gateway}, target {addresses.target}, "
-            f"draft {addresses.draft}. Ctrl-C stops them."
+            f"draft {addresses.draft}, OpenAI's API http://{addresses.http}/v1. Ctrl-C stops them."
         )
         stack.wait()
 

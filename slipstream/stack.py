@@ -52,16 +52,17 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the three services listen."""
+    """Where the three services listen; `http` is the gateway's, too. Empty: not served."""
 
     gateway: str = "127.0.0.1:50050"
     target: str = "127.0.0.1:50051"
     draft: str = "127.0.0.1:50052"
+    http: str = ""
 
     @classmethod
-    def free(cls) -> Addresses:
-        """Return three loopback ports that are free now."""
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    def free(cls, *, http: bool = False) -> Addresses:
+        """Return loopback ports that are free now."""
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4 if http else 3)]
         ports = [listener.getsockname()[1] for listener in sockets]
         for listener in sockets:
             listener.close()
@@ -116,7 +117,9 @@ class LocalStack:
         """
         try:
             own = [name for name in ("gateway", "target", "draft") if name in self.config.services]
-            check_ports([getattr(self.addresses, name) for name in own])
+            taken = [getattr(self.addresses, name) for name in own]
+            http = [self.addresses.http] if "gateway" in own and self.addresses.http else []
+            check_ports([*taken, *http])
             for name in self.config.services:
                 self.spawn(name)
             for name in self.processes:
@@ -217,9 +220,10 @@ class LocalStack:
                 *("--target", addresses.target, "--listen", addresses.draft),
                 *("--target-model", model, *drafters, *self.config.draft_args),
             ]
+        http = ("--http-listen", addresses.http) if addresses.http else ()
         return [
             *("--model", model, "--listen", addresses.gateway, "--target", addresses.target),
-            *("--draft", addresses.draft, *self.config.gateway_args),
+            *("--draft", addresses.draft, *http, *self.config.gateway_args),
         ]
 
     def _check_drafters(self, timeout_s: float) -> None:

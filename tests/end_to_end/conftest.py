@@ -41,7 +41,7 @@ def smollm2_stack(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 def _stack(model: Path, drafter: Path) -> LocalStack:
     config = StackConfig(
         model,
-        Addresses.free(),
+        Addresses.free(http=True),
         drafters=("ngram", f"eagle={drafter}"),
         # A random drafter is never right.
         draft_args=("--no-alarms",),

@@ -10,8 +10,9 @@ import grpc
 
 from gateway.chat_template import ChatTemplate
 from gateway.experience import Experience
+from gateway.generator import Generator, Rules
 from gateway.sampling_params import ModelText
-from gateway.server import GenerationServicer, Rules
+from gateway.server import GenerationServicer
 from gateway.tokenizer import Tokenizer
 from gateway.upstream import DraftReplicas
 from protos import gateway_pb2 as pb
@@ -39,7 +40,7 @@ class LocalGateway:
         self.stub = stub
         self.target: ScriptedTarget
         self.drafter: ScriptedDrafter
-        self.servicer: GenerationServicer
+        self.generator: Generator
         self.experience: Experience
         self.kill_target = stack.aclose
 
@@ -74,7 +75,7 @@ async def gateway(
             for address in (target_address, drafter_address or own_address)
         ]
         experience = Experience()
-        servicer = GenerationServicer(
+        generator = Generator(
             "scripted",
             MODEL,
             target_pb2_grpc.TargetServiceStub(channels[0]),
@@ -83,6 +84,8 @@ async def gateway(
             experience,
         )
 
+        servicer = GenerationServicer(generator)
+
         def add(server: Any) -> None:
             gateway_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
 
@@ -90,7 +93,7 @@ async def gateway(
         client = await stack.enter_async_context(serving.open_channel(address))
         local = LocalGateway(gateway_pb2_grpc.GenerationServiceStub(client), target_stack)
         local.target, local.drafter = a_target, a_drafter
-        local.servicer, local.experience = servicer, experience
+        local.generator, local.experience = generator, experience
         yield local
 
 

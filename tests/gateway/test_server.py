@@ -297,7 +297,7 @@ async def test_a_request_that_is_given_up_before_it_begins_is_no_session(monkeyp
         await asyncio.Event().wait()
 
     async with gateway(HONEST) as local:
-        monkeypatch.setattr(local.servicer, "_unknown_drafter", never)
+        monkeypatch.setattr(local.generator, "_unknown_drafter", never)
         call = generate(local)
         reading = asyncio.ensure_future(call.read())
         await asked.wait()
@@ -322,7 +322,7 @@ async def test_while_no_draft_service_answers_what_was_known_of_drafters_stays()
     async with gateway(HONEST, drafter_address=NOBODY) as local:
         known = local.experience
         known.kinds, known.default_drafter, known.rivals = {"mine": "eagle3"}, "mine", ("ngram",)
-        await local.servicer._list_rivals()
+        await local.generator._list_rivals()
 
     assert (known.kinds, known.default_drafter, known.rivals) == (
         {"mine": "eagle3"},
