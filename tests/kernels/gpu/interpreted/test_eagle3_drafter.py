@@ -134,18 +134,17 @@ def test_a_session_does_not_feel_the_others_nor_its_bucket(pair):
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_taps_that_are_no_numbers_stay_in_their_session(pair, bad):
-    """Also in pages that another session gets afterwards."""
+    """Also in pages that another session gets, and where a chain beside a tree has no node."""
     drafts = []
-    for beside in (None, bad, None):
-        guest = pair.guest(SAMPLED, seed=4, prompt_len=5)
-        other = pair.guest(GREEDY, seed=4, prompt_len=5)
-        company = []
-        if beside is not None:
-            other.session.spoil(beside)
-            company = [(other, SMALL_TREE)]
-        drafts.append(pair.round([*company, (guest, SMALL_TREE)])[-1].by_gpu)
-        guest.leave()
-        other.leave()
+    for spoils in (False, True, False):
+        tree = pair.guest(GREEDY, seed=4, prompt_len=9)
+        chain = pair.guest(SAMPLED, seed=4, prompt_len=5)
+        if spoils:
+            tree.session.spoil(bad)
+        drafts.append(pair.round([(tree, SMALL_TREE), (chain, Plan(2))])[1].by_gpu)
+        # The tree's page is the next chain's, which has fewer rows.
+        tree.leave()
+        chain.leave()
     assert drafts == [drafts[0]] * 3
 
 

@@ -12,6 +12,7 @@ from protos.messages import Plan
 from tests.kernels.gpu.eagle3_pair import write_drafter
 from tests.kernels.gpu.eagle3_steps import jobs_of, new_maker
 from tests.kernels.gpu.proofs.capture_guard import CaptureError, CaptureGuard
+from tests.kernels.gpu.proofs.memory_guard import memory_guard
 from tests.kernels.gpu.proofs.recorded_step import ReplayError, StaticStep, check_replay
 
 BUCKET = Bucket(rows=2, sessions=1, width=2, depth=2)
@@ -24,8 +25,8 @@ def path(tmp_path_factory):
     return write_drafter(tmp_path_factory.mktemp("tiny"), fc_norm=True, draft_vocab_size=50)
 
 
-def new_step(path):
-    return new_maker(path, TILING, rows=2)(BUCKET)
+def new_step(path, bucket=BUCKET):
+    return new_maker(path, TILING, rows=2)(bucket)
 
 
 def static(path, run):
@@ -51,6 +52,16 @@ def test_a_step_waits_for_nothing_and_takes_no_memory(path):
         step.run()
     (tree,) = step.drafts(1)
     assert len(tree.tokens) == 3
+
+
+def test_no_program_of_a_step_meets_another_or_leaves_its_tensors(path):
+    """Over two levels, where both nodes of the second come of the first one's first."""
+    step = new_step(path, BUCKET._replace(depth=3))
+    step.fill(jobs_of((2,), (Plan(3, 2, 6),), seed=2))
+    with memory_guard():
+        step.run()
+    (draft,) = step.drafts(1)
+    assert draft.parents[1:3] == (1, 1)
 
 
 def test_a_replay_over_new_inputs_is_the_step(path):

@@ -6,6 +6,8 @@ from kernels.gpu import candidates as candidates_of
 from kernels.gpu.candidates import Candidates, CandidateScratch
 from kernels.gpu.draft_tree import DraftTrees, draft_trees
 from kernels.gpu.frontier import Frontier, Nodes, Plans, grow, num_nodes
+from kernels.gpu.frontier_rows import FrontierRows, Roots, frontier_rows
+from kernels.gpu.last_states import keep_last_states
 from kernels.gpu.tree_geometry import Geometry, Trees, tree_geometry
 from kernels.gpu.tree_walk import Walked, tree_walk
 from tests.kernels.gpu.proofs.compile_spec import CompileSpec, Needs, Step, empty
@@ -105,6 +107,22 @@ def _growth() -> Step:
     return step
 
 
+def _frontier_rows() -> Step:
+    """Where the rows of a level lie, of sessions of up to 32,768 tokens."""
+    frontier, roots_S = _frontier(), (empty(TREES, dtype=INT), empty(TREES, dtype=LONG))
+    roots = Roots(*roots_S, empty(TREES, 512, dtype=INT))
+    rows = FrontierRows(*_integers(TREES * WIDTH, dtypes=(INT, INT, LONG, LONG, LONG)))
+    return lambda count: frontier_rows(of_rows(frontier, count), of_rows(roots, count), 3, rows)
+
+
+def _last_states() -> Step:
+    h_RH, states_PH, last_NH = empty(256, 7168), empty(1024, 7168), empty(TREES, 7168)
+    rows_N, places_N = _integers(TREES, dtypes=(INT, INT))
+    return lambda count: keep_last_states(
+        h_RH, rows_N[:count], places_N[:count], states_PH, last_NH[:count]
+    )
+
+
 _CANDIDATES = {
     "_scores_kernel": Needs(),
     "_limits_kernel": Needs(),
@@ -115,6 +133,8 @@ SPECS = [
     CompileSpec("geometry of 64 nodes", _tree_geometry, {"_tree_geometry": NARROW}),
     CompileSpec("walk of 64 nodes", _tree_walk, {"_tree_walk": NARROW}),
     CompileSpec("8 candidates of 32000", lambda: _candidates(KNOWN, 8), _CANDIDATES, variants=4),
+    CompileSpec("rows of a frontier", _frontier_rows, {"_frontier_rows": NARROW}),
+    CompileSpec("last states of 7168", _last_states, {"_keep_last_states": Needs()}),
     CompileSpec(
         "trees of 6 levels", _growth, {"_grow": NARROW, "_draft_trees": NARROW}, variants=3
     ),
