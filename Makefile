@@ -12,7 +12,7 @@ BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-GPU_TESTS := tests/kernels/gpu
+GPU_TESTS := tests/kernels/gpu tests/target_service/gpu
 # Triton keeps what it compiled where everything else is that was built.
 export TRITON_CACHE_DIR := $(CURDIR)/build/triton
 
@@ -47,10 +47,10 @@ drafter: setup
 
 test: setup check
 	$(BIN)/slipstream fetch smollm2-135m
-	$(BIN)/pytest -m "not slow" --ignore $(GPU_TESTS)
+	$(BIN)/pytest -m "not slow" $(GPU_TESTS:%=--ignore=%)
 	$(MAKE) test-kernels
 
-# The kernels for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
+# What is for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
 # needs a process of its own, and has one thread: they run side by side.
 test-kernels:
 	$(MAKE) -j2 -Otarget test-interpreted test-compiled
@@ -74,7 +74,7 @@ soak: setup
 test-sanitized: setup
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  $(BIN)/python -m pytest --sanitized tests/kernels --ignore $(GPU_TESTS) -k "native or amx or avx"
+	  $(BIN)/python -m pytest --sanitized tests/kernels --ignore tests/kernels/gpu -k "native or amx or avx"
 
 check: setup
 	$(BIN)/ruff check .
