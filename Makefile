@@ -12,7 +12,7 @@ BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-GPU_TESTS := tests/kernels/gpu
+GPU_TESTS := tests/kernels/gpu tests/target_service/gpu
 # Triton keeps what it compiled where everything else is that was built.
 export TRITON_CACHE_DIR := $(CURDIR)/build/triton
 
@@ -49,11 +49,11 @@ drafter: setup
 test: setup check
 	$(BIN)/slipstream fetch smollm2-135m
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile \
-	  --durations 15 --ignore tests/end_to_end --ignore $(GPU_TESTS)
+	  --durations 15 --ignore tests/end_to_end $(GPU_TESTS:%=--ignore=%)
 	$(BIN)/pytest -m "not slow" --durations 15 tests/end_to_end
 	$(MAKE) test-kernels
 
-# The kernels for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
+# What is for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
 # needs a process of its own, and has one thread: they run side by side.
 test-kernels:
 	$(MAKE) -j2 -Otarget test-interpreted test-compiled
@@ -82,7 +82,7 @@ soak: setup
 test-sanitized: setup
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  $(BIN)/python -m pytest --sanitized tests/kernels --ignore $(GPU_TESTS) -k "native or amx or avx"
+	  $(BIN)/python -m pytest --sanitized tests/kernels --ignore tests/kernels/gpu -k "native or amx or avx"
 
 check: setup
 	$(BIN)/ruff check .

@@ -25,7 +25,9 @@ KINDS = {
 }
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0, top_logprobs=3),
-    "nucleus": SamplingParams(temperature=0.8, top_p=0.95, top_k=40, min_p=0.01, seed=2**63 + 7),
+    "nucleus": SamplingParams(
+        temperature=0.8, top_p=0.95, top_k=40, min_p=0.01, seed=2**63 + 7, top_logprobs=3
+    ),
     "everything": SamplingParams(
         temperature=1.0,
         seed=11,

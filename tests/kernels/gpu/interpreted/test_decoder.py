@@ -92,7 +92,7 @@ def errors(kind: str, stack: DecoderStack) -> tuple[torch.Tensor, torch.Tensor]:
     return of_device, of_cpu
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "all_biases", "some_biases", "eagle3"])
+@pytest.mark.parametrize("kind", ["qwen3", "all_biases", "eagle3"])
 def test_layers_are_as_near_to_float32_as_those_of_the_cpu(kind):
     of_device, of_cpu = errors(kind, random_stack(KINDS[kind]))
     assert of_device[0] == of_cpu[0] == 0

@@ -33,7 +33,11 @@ class Case:
     def entries(self, rng, count, needed):
         tokens = {*needed, *rng.sample(range(V), count)}
         return {
-            t: (rng.randrange(3), rng.randrange(4), rng.choice([0.0, 2.5, -100.0]))
+            t: (
+                rng.randrange(3),
+                rng.choice([0, SEEN] if t in needed else [0, SEEN, SUPPRESSED, SEEN | SUPPRESSED]),
+                rng.choice([0.0, 2.5, -100.0]),
+            )
             for t in sorted(tokens)
         }
 
@@ -77,11 +81,15 @@ def geometry() -> Geometry:
 
 def shaped(case: Case, tokens_NT: torch.Tensor) -> torch.Tensor:
     out_MV = torch.full((10, V), torch.nan)
-    lists = case.packed()
-    launch_guarded(
-        lambda: shape_trees(case.logits_MV, tokens_NT, geometry(), lists, out_MV), out_MV
-    )
+    shape_trees(case.logits_MV, tokens_NT, geometry(), case.packed(), out_MV)
     return out_MV
+
+
+def test_a_list_is_shared_by_programs_that_do_not_meet():
+    case, out_MV = Case(), torch.full((10, V), torch.nan)
+    lists, of = case.packed(), geometry()
+    lists.lengths_M[3:] = 0
+    launch_guarded(lambda: shape_trees(case.logits_MV, tokens_of(), of, lists, out_MV), out_MV)
 
 
 def tokens_of() -> torch.Tensor:
@@ -107,6 +115,7 @@ def test_a_node_is_shaped_by_its_session_and_its_own_path():
 
 def test_a_path_that_is_not_counted_is_seen():
     case = Case()
+    case.lists[1] = dict.fromkeys((3, 5), (1, 0, 0.0))
     without, with_path = shaped(case, torch.full((3, T), -1)), shaped(case, tokens_of())
     changed = [not torch.equal(a, b) for a, b in zip(without[:7], with_path[:7], strict=True)]
     assert changed == [False, False, True, True, True, True, True]
@@ -115,6 +124,6 @@ def test_a_path_that_is_not_counted_is_seen():
 @pytest.mark.parametrize("marks", [SEEN, SUPPRESSED])
 def test_marks_are_told_apart(marks):
     case = Case()
-    case.lists[0] = {4: (0, marks, 0.0)}
+    case.lists = [{4: (0, marks, 0.0)}, {}, {}]
     token = shaped(case, tokens_of())[0, 4]
     assert (token == -torch.inf) == (marks == SUPPRESSED)

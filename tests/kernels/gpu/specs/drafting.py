@@ -3,6 +3,7 @@
 import torch
 
 from kernels.gpu import candidates as candidates_of
+from kernels.gpu.accepted_rows import Accepted, place_accepted
 from kernels.gpu.candidates import Candidates, CandidateScratch
 from kernels.gpu.draft_tree import DraftTrees, draft_trees
 from kernels.gpu.frontier import Frontier, Nodes, Plans, grow, num_nodes
@@ -48,6 +49,16 @@ def _tree_walk() -> Step:
         geometry,
         lengths_N[:count],
         of_rows(walked, count),
+    )
+
+
+def _accepted_rows() -> Step:
+    rest = _integers(TREES, dtypes=(INT, LONG, LONG))
+    walked = Walked(empty(TREES, PLACES, dtype=INT), *rest)
+    roots_N, places_N, lens_N = (empty(TREES, dtype=INT) for _ in range(3))
+    accepted = Accepted(empty(TREES, PLACES, dtype=INT), lens_N, empty(TREES * PLACES, dtype=INT))
+    return lambda count: place_accepted(
+        of_rows(walked, count), roots_N[:count], places_N[:count], accepted
     )
 
 
@@ -132,6 +143,7 @@ _GROWTH = {"_grow": NARROW, "_draft_trees": NARROW}
 SPECS = [
     CompileSpec("geometry of 64 nodes", _tree_geometry, {"_tree_geometry": NARROW}),
     CompileSpec("walk of 64 nodes", _tree_walk, {"_tree_walk": NARROW}),
+    CompileSpec("accepted paths", _accepted_rows, {"_place_accepted": NARROW}),
     CompileSpec("8 candidates of 32000", lambda: _candidates(KNOWN, 8), _CANDIDATES, variants=4),
     CompileSpec("rows of a frontier", _frontier_rows, {"_frontier_rows": NARROW}),
     CompileSpec("last states of 7168", _last_states, {"_keep_last_states": Needs()}),

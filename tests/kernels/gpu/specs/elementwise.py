@@ -7,11 +7,18 @@ from tests.kernels.gpu.proofs.compile_spec import CompileSpec, Needs, Step, empt
 
 ROWS, HIDDEN, INNER, VOCABULARY = 64, 7168, 18432, 163840
 EPS = 1e-6
+NARROW = Needs(wide_loads=False)
 
 
 def _rms_norm(width: int) -> Step:
     x_RH, weight_H, out_RH = empty(ROWS, width), empty(width), empty(ROWS, width)
     return lambda rows: elementwise.rms_norm(x_RH[:rows], weight_H, EPS, out_RH[:rows])
+
+
+def _head_norm(heads: int, width: int) -> Step:
+    qkv_RN, weight_D = empty(ROWS, (heads + 16) * width), empty(width)
+    heads_RAD = qkv_RN.unflatten(1, (-1, width))[:, :heads]
+    return lambda rows: elementwise.rms_norm(heads_RAD[:rows], weight_D, EPS, heads_RAD[:rows])
 
 
 def _add_rms_norm() -> Step:
@@ -38,6 +45,7 @@ def _silu_mul() -> Step:
 SPECS = [
     CompileSpec("norm of 7168", lambda: _rms_norm(HIDDEN), {"_rms_norm": Needs()}),
     CompileSpec("norm of 21504", lambda: _rms_norm(3 * HIDDEN), {"_rms_norm": Needs()}),
+    CompileSpec("norm of 64 heads of 128", lambda: _head_norm(64, 128), {"_rms_norm": NARROW}),
     CompileSpec("sum and norm of 7168", _add_rms_norm, {"_add_rms_norm": Needs()}),
     CompileSpec("pair of norms of 7168", _norm_pair, {"_norm_pair": Needs()}),
     CompileSpec("activation of 18432", _silu_mul, {"_silu_mul": Needs()}),

@@ -7,6 +7,8 @@ from kernels.gpu.agreement_sampler import Draw, SamplerScratch
 from kernels.gpu.choice import Chosen
 from kernels.gpu.kept_limit import RowFilters
 from kernels.gpu.shaping import Shaped, Shaping, shape_logits
+from kernels.gpu.tree_geometry import MAX_NODES, Geometry
+from kernels.gpu.tree_shaping import TreeLists, shape_trees
 from tests.kernels.gpu.proofs.compile_spec import CompileSpec, Needs, Step, empty
 
 ROWS, VOCABULARY, SHARDS, PLACES, BLOCKS = 64, 163840, 8, 4096, 160
@@ -64,6 +66,17 @@ def _shaping() -> Step:
     return lambda rows: shape_logits(logits_RV[:rows], of_rows(shaping, rows), shaped_RV[:rows])
 
 
+def _shaping_by_trees() -> Step:
+    logits_MV, shaped_MV = empty(ROWS, VOCABULARY), empty(ROWS, VOCABULARY, dtype=FLOAT)
+    tokens_NT = empty(ROWS, MAX_NODES, dtype=LONG)
+    geometry = Geometry(*(empty(ROWS, dtype=dtype) for dtype in (LONG, INT, LONG)))
+    of_trees = (empty(ROWS, dtype=dtype) for dtype in (INT, INT, FLOAT, FLOAT, FLOAT))
+    lists = TreeLists(
+        *(empty(ROWS, dtype=INT) for _ in range(2)), *of_trees, empty(ROWS * PLACES, 4, dtype=INT)
+    )
+    return lambda rows: shape_trees(logits_MV[:rows], tokens_NT, geometry, lists, shaped_MV[:rows])
+
+
 def _noise() -> Step:
     noise_RV, drawn = empty(ROWS, VOCABULARY, dtype=FLOAT), draw()
     return lambda rows: noise.vocabulary_noise(*of_rows(drawn, rows), noise_RV[:rows])
@@ -81,5 +94,10 @@ SPECS = [
     CompileSpec("sampler of a shard", lambda: _sampler(VOCABULARY // SHARDS), _SHARD),
     CompileSpec("merge of 8 shards", _merge_of_shards, {"_merge_kernel": NARROW}),
     CompileSpec("bias and penalties", _shaping, {"_copy_kernel": Needs(), "_shape_kernel": NARROW}),
+    CompileSpec(
+        "bias and penalties of trees",
+        _shaping_by_trees,
+        {"_copy_kernel": Needs(), "_shape_trees": NARROW},
+    ),
     CompileSpec("noise of a vocabulary", _noise, {"_noise_kernel": NARROW}),
 ]

@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.gpu.agreement_sampler import Draw, agreement_tokens
 from kernels.gpu.graphs import Run
 from target_service import device_step
 from target_service.device_engine import DeviceEngine, Load
@@ -31,7 +30,7 @@ from tests.target_service.played_session import (
 
 NUM_NEW = 6
 TOGETHER = Load(rows=24, sessions=4, session_slots=192)
-ALONE = Load(rows=24, sessions=1, session_slots=640)
+ALONE = Load(rows=16, sessions=1, session_slots=640)
 LONG = [random.Random(1).randrange(VOCAB) for _ in range(65)]
 PROMPTS = {
     "first": ("nucleus", LONG),
@@ -83,7 +82,7 @@ def company(models, plain) -> Mapping[str, Told]:
     def step(count: int) -> None:
         for _ in range(count):
             for client in batch.clients.values():
-                batch.offer(client, rng, nodes=5)
+                batch.offer(client, rng, nodes=3)
             sizes.append(batch.step(0.0))
 
     opened("first")
@@ -127,16 +126,11 @@ def errors_of(part: str, exact: Llama, name: str, *told: Told) -> list[torch.Ten
     return [torch.tensor(one.logprobs[:length]) - logits_RV.log_softmax(-1)[chosen] for one in told]
 
 
-@pytest.mark.parametrize(
-    ("name", "num_new", "capture"), [("shaped", 5, as_graph), ("second", 2, None)]
-)
-def test_alone_in_other_buckets_or_as_a_graph_they_are_told_bitwise_the_same(
-    models, company, name, num_new, capture
-):
-    engine = device_engine(models["llama"], CACHE_PAGES, ALONE, capture)
-    alone, told = play(models["llama"], name, engine, chunk_len=24), company[name]
+def test_alone_in_other_buckets_and_chunks_as_a_graph_it_is_told_bitwise_the_same(models, company):
+    engine = device_engine(models["llama"], CACHE_PAGES, ALONE, as_graph)
+    alone, told = play(models["llama"], "shaped", engine, chunk_len=3), company["shaped"]
     alone.verify()
-    while (done := alone.session.num_new_tokens) < num_new:
+    while (done := alone.session.num_new_tokens) < NUM_NEW - 1:
         alone.verify(*chain(told.tokens[done : done + 3]))
     alone.told.assert_begins_as(told)
 
@@ -152,8 +146,8 @@ def second_branch(future: list[int]) -> tuple[list[int], list[int]]:
 
 def branches(model: Llama, engine: DeviceEngine | None = None) -> list[Outcome]:
     """Play a session whose second branch is accepted, and what it sees of that afterwards."""
-    right = play(model, "shaped").decode(3).tokens
-    session = play(model, "shaped", engine, chunk_len=3)
+    right = play(model, "late").decode(3).tokens
+    session = play(model, "late", engine)
     return [session.verify(), session.verify(*second_branch(right[1:])), session.verify()]
 
 
@@ -171,16 +165,10 @@ def test_paths_and_rows_are_those_of_the_cpu_with_norms_and_biases(models):
         assert torch.equal(*(of.taps_KX.chunk(3, dim=1)[TAPS.index(0)] for of in (device, cpu)))
 
 
-def of_position_0(logits_MV, shaped, filters, draw, *rest) -> None:
-    agreement_tokens(logits_MV, shaped, filters, Draw(draw.seeds_R, 0 * draw.positions_R), *rest)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "fault"), [("move_accepted", lambda *_: None), ("agreement_tokens", of_position_0)]
-)
-def test_a_fault_is_seen(models, monkeypatch, kernel, fault):
+def test_a_path_that_is_not_moved_is_seen(models, monkeypatch):
     model = models["norms and biases"]
     of_cpu = [verdict_of(outcome) for outcome in branches(model)]
-    monkeypatch.setattr(device_step, kernel, fault)
+    monkeypatch.setattr(device_step, "move_accepted", lambda *_: None)
     of_device = [verdict_of(outcome) for outcome in branches(model, small_engine(model))]
-    assert of_device != of_cpu
+    assert of_device[:2] == of_cpu[:2]
+    assert of_device[2] != of_cpu[2]

@@ -1,0 +1,44 @@
+"""On a real device: launched and captured steps say the same bits, and what the CPU says."""
+
+import pytest
+import torch
+
+from kernels.gpu.graphs import capture_on
+from target_service.device_engine import DeviceEngine, Load
+from target_service.models.llama import Llama
+from tests.target_service.gpu.tiny_steps import SAMPLINGS, TAPS
+from tests.target_service.played_session import CACHE_PAGES, PlayedSession, Told
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device"),
+]
+NUM_NEW = 12
+
+
+def play(model: Llama, engine: DeviceEngine | None = None) -> PlayedSession:
+    prompt = [(7 * i) % 101 for i in range(90)]
+    return PlayedSession(
+        model, prompt, SAMPLINGS["everything"], tap_layers=TAPS, chunk_len=40, engine=engine
+    )
+
+
+def told_on_device(model: Llama, right: list[int], *, graphs: bool) -> Told:
+    """What is told with prompts in chunks, plain steps, and a tree whose second branch is right."""
+    device = torch.device("cuda", 0)
+    capture = capture_on(device, enabled=graphs)
+    engine = DeviceEngine(model, TAPS, CACHE_PAGES, Load(128, 4, 640), device, capture)
+    engine.prepare()
+    session = play(model, engine)
+    session.decode(4)
+    session.verify([1 + right[4] % 9, *right[4:8]], [0, 0, 2, 3, 4])
+    return session.decode(NUM_NEW)
+
+
+def test_graphs_change_no_bit_and_tokens_are_those_of_the_cpu(models):
+    right = play(models["llama"]).decode(NUM_NEW).tokens
+    launched, captured = (
+        told_on_device(models["llama"], right, graphs=graphs) for graphs in (False, True)
+    )
+    launched.assert_begins_as(captured)
+    assert launched.tokens[:NUM_NEW] == right
