@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 
+import aiohttp
 import grpc
 import pytest
 
-from gateway.http.server import MAX_BODY
+from gateway.http.server import MAX_BODY, HttpFront
 from protos.serving import abort_retryable
 from tests.gateway.http.local_front import (
     CHATS,
@@ -281,6 +284,33 @@ async def test_the_clients_id_is_kept_if_it_can_be():
                 id_ = response.headers["X-Request-Id"]
                 assert (id_ == given) is kept
                 assert (await response.json())["id"] == f"cmpl-{id_}"
+
+
+async def test_a_port_in_use_is_an_error_that_names_it():
+    async with front() as one:
+        taken = f"127.0.0.1:{one.client._base_url.port}"
+        with pytest.raises(OSError, match=f"cannot listen on {taken}"):
+            await HttpFront(one.local.generator).start(taken)
+
+
+async def test_it_may_listen_at_a_path(tmp_path):
+    async with front() as one:
+        second = HttpFront(one.local.generator)
+        await second.start(f"unix:{tmp_path}/socket")
+        connector = aiohttp.UnixConnector(f"{tmp_path}/socket")
+        async with aiohttp.ClientSession("http://path", connector=connector) as client:
+            async with client.get("/health") as response:
+                assert response.status == 200
+        await second.stop(0)
+
+
+def test_an_address_that_others_can_reach_is_refused():
+    """Before anything is loaded or waited for."""
+    command = [sys.executable, "-m", "gateway", "--model", ".", "--http-listen", "0.0.0.0:8000"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("error: listen address '0.0.0.0:8000' is not loopback")
 
 
 async def test_an_error_of_ours_is_no_traceback(monkeypatch):
