@@ -97,7 +97,8 @@ def up(
     with LocalStack(config) as stack:
         messages.print(
             f"[bold]ready[/] gateway {addresses.gateway}, target {addresses.target}, "
-            f"draft {addresses.draft}, OpenAI's API http://{addresses.http}/v1. Ctrl-C stops them."
+            f"draft {addresses.draft}, OpenAI's API http://{addresses.http}/v1. Ctrl-C stops them.",
+            soft_wrap=True,
         )
         stack.wait()
 

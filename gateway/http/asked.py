@@ -56,6 +56,6 @@ def parse(body: bytes, ask: Callable[[Mapping[str, Any]], Asked]) -> Asked:
         return ask(without_nulls(supported(given)))
     except ValidationError as error:
         name, message = wrong_field(error)
-        raise HttpError(400, message, param=name) from None
+        raise HttpError(400, message, param=name or None) from None
     except ValueError as error:
         raise HttpError(400, str(error)) from None

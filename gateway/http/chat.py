@@ -14,6 +14,7 @@ from gateway.http.token_logprobs import TokenLogprob, shown
 from gateway.http.unsupported import supported_in_message
 from protos import gateway_pb2 as pb
 
+_MAX_MESSAGES = 4096
 # What OpenAI calls the developer's words is the system's in the templates of models.
 _ROLES = {"developer": "system"}
 
@@ -46,7 +47,10 @@ class Message(Fields):
 class ChatFields(SharedFields):
     """A request for the next turn."""
 
-    messages: list[Annotated[Message, BeforeValidator(_message)]]
+    messages: Annotated[
+        list[Annotated[Message, BeforeValidator(_message)]],
+        Field(min_length=1, max_length=_MAX_MESSAGES, fail_fast=True),
+    ]
     max_completion_tokens: UInt32 | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None

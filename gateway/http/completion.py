@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from gateway.http.asked import Asked
 from gateway.http.envelope import Api
-from gateway.http.fields import SharedFields, UInt32
+from gateway.http.fields import SharedFields, TokenIds
 from gateway.http.token_logprobs import TokenLogprob, shown
 from protos import gateway_pb2 as pb
 
@@ -20,7 +20,9 @@ DEFAULT_MAX_TOKENS = 16
 
 def _one_prompt(prompt: Any) -> Any:
     """Return the only one of a batch. Raises ValueError for another number of them."""
-    if not isinstance(prompt, list) or not any(isinstance(one, str | list) for one in prompt):
+    if not isinstance(prompt, str | list):
+        raise ValueError(f"must be a text or a list of token ids, got {prompt!r:.80}")
+    if isinstance(prompt, str) or not any(isinstance(one, str | list) for one in prompt):
         return prompt
     if len(prompt) != 1:
         raise ValueError(f"one prompt a request, got {len(prompt)}")
@@ -30,7 +32,7 @@ def _one_prompt(prompt: Any) -> Any:
 class CompletionFields(SharedFields):
     """A request to go on with a text, or with token ids."""
 
-    prompt: Annotated[str | list[UInt32], BeforeValidator(_one_prompt)]
+    prompt: Annotated[str | TokenIds, BeforeValidator(_one_prompt)]
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
 

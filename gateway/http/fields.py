@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from protos import gateway_pb2 as pb
 from protos.speculation_pb2 import SamplingParams
@@ -17,6 +24,9 @@ _MODES = {
 }
 # A key of logit_bias is a string; more digits than any token id has are not worth parsing.
 _MAX_KEY_DIGITS = 10
+_MAX_BIASES = 1024
+# Of an object. Each wrong one costs a kilobyte, and a body has room for a million.
+_MAX_FIELDS = 100
 
 
 def _as_list(value: Any) -> Any:
@@ -24,9 +34,11 @@ def _as_list(value: Any) -> Any:
 
 
 def _by_token_id(biases: Any) -> Any:
-    """Return {"123": bias} as {123: bias}. Raises ValueError for another key."""
+    """Return {"123": bias} as {123: bias}. Raises ValueError for another key, and for too many."""
     if not isinstance(biases, dict):
         return biases
+    if len(biases) > _MAX_BIASES:
+        raise ValueError(f"takes at most {_MAX_BIASES} entries, got {len(biases)}")
     for key in biases:
         if not (key.isascii() and key.isdecimal() and len(key) <= _MAX_KEY_DIGITS):
             raise ValueError(f"keys must be token ids, got {key!r:.80}")
@@ -39,13 +51,22 @@ UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
 Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 Biases = Annotated[dict[UInt32, Number], BeforeValidator(_by_token_id)]
-Strings = Annotated[list[str], BeforeValidator(_as_list)]
+# A wrong one ends the list.
+TokenIds = Annotated[list[UInt32], Field(fail_fast=True)]
+Strings = Annotated[list[str], Field(fail_fast=True), BeforeValidator(_as_list)]
 
 
 class Fields(BaseModel):
     """Nothing is converted, nothing unknown is taken: a misspelt field must not go unnoticed."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounded(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > _MAX_FIELDS:
+            raise ValueError(f"an object has at most {_MAX_FIELDS} fields, got {len(given)}")
+        return given
 
 
 class StreamOptions(Fields):
@@ -93,7 +114,7 @@ class SharedFields(Fields):
     min_p: Number | None = None
     repetition_penalty: Number | None = None
     min_tokens: UInt32 | None = None
-    stop_token_ids: list[UInt32] = []
+    stop_token_ids: TokenIds = []
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     return_token_ids: bool = False
@@ -149,7 +170,9 @@ def wrong_field(error: ValidationError) -> tuple[str, str]:
         return name, f"{name} is not a field we know"
     reason = found["msg"].removeprefix("Value error, ")
     if found["type"] in ("missing", "value_error"):
-        return name, f"{name}: {reason}"
+        return name, f"{name}: {reason}" if name else reason
+    if found["type"] == "model_type":
+        reason = "Input should be an object"
     return name, f"{name}: {reason}, got {found['input']!r:.80}"
 
 

@@ -75,7 +75,10 @@ class HttpFront:
             return 0
         host, _, port = address.rpartition(":")
         site = web.TCPSite(self._runner, host.strip("[]"), int(port), reuse_port=False)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            raise OSError(f"cannot listen on {address}: {error.strerror or error}") from None
         return int(self._runner.addresses[0][1])
 
     async def stop(self, grace_s: float) -> None:

@@ -80,7 +80,7 @@ def _rest(
     for name in given.keys() & neutral.keys():
         if given[name] not in neutral[name]:
             raise ValueError(
-                f"{name} is not supported{_but(neutral[name])}, got {given[name]!r:.80}"
+                f"{name} is not supported{_only(neutral[name])}, got {given[name]!r:.80}"
             )
     return {
         name: value
@@ -89,7 +89,5 @@ def _rest(
     }
 
 
-def _but(values: Collection[Any]) -> str:
-    return "".join(
-        f" but {value!r}" if not at else f" or {value!r}" for at, value in enumerate(values)
-    )
+def _only(values: Collection[Any]) -> str:
+    return f" (only {' or '.join(map(repr, values))})" if values else ""

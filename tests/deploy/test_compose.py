@@ -100,9 +100,12 @@ def test_all_services_run_the_image_that_is_built_once():
 
 def test_only_the_gateway_is_published_and_only_on_loopback():
     assert [name for name, service in SERVICES.items() if "ports" in service] == ["gateway"]
-    for published in SERVICES["gateway"]["ports"]:
+    http = settings("gateway").http_listen.rpartition(":")[2]
+    for published, inside in zip(
+        SERVICES["gateway"]["ports"], (port("gateway"), http), strict=True
+    ):
         assert published.startswith("127.0.0.1:")
-        assert published.endswith(f":{port('gateway')}")
+        assert published.endswith(f":{inside}")
 
 
 def test_what_is_insecure_is_inside_and_only_the_gateway_has_a_second_network():
@@ -123,6 +126,13 @@ def test_every_flag_is_a_setting_and_every_service_can_be_reached(name):
     assert {flag[2:].partition("=")[0].replace("-", "_") for flag in flags} <= fields.keys()
     assert config.listen.startswith("0.0.0.0:")
     check_listen_address(config.listen, insecure=config.insecure)
+
+
+def test_openais_api_can_be_reached_in_the_container():
+    config = settings("gateway")
+
+    assert config.http_listen.startswith("0.0.0.0:")
+    check_listen_address(config.http_listen, insecure=config.insecure)
 
 
 def test_services_look_for_each_other_where_they_are():

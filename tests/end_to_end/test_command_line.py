@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -165,6 +166,7 @@ def up(model: Path, ports: Addresses) -> Iterator[subprocess.Popen[str]]:
         assert process.stderr is not None
         ready = next(line for line in process.stderr if line.startswith("ready"))
         assert ports.gateway in ready
+        assert f"http://{ports.http}/v1" in ready
         yield process
     finally:
         limit.cancel()
@@ -174,19 +176,21 @@ def up(model: Path, ports: Addresses) -> Iterator[subprocess.Popen[str]]:
 
 def flags(ports: Addresses) -> list[str]:
     """Return the port flags of `slipstream up`."""
-    named = {"gateway": ports.gateway, "target": ports.target, "draft": ports.draft}
+    names = ("gateway", "target", "draft", "http")
     return [
         word
-        for name, address in named.items()
+        for name, address in ((name, getattr(ports, name)) for name in names)
         for word in (f"--{name}-port", address.rpartition(":")[2])
     ]
 
 
 def test_up_serves_until_ctrl_c_and_leaves_nothing_behind(tiny_target):
     """It prints the addresses, ends cleanly on SIGINT, and its services are gone."""
-    ports = Addresses.free()
+    ports = Addresses.free(http=True)
     with up(tiny_target, ports) as process:
         assert is_healthy(ports.gateway)
+        with urlopen(f"http://{ports.http}/v1/models") as models:
+            assert json.load(models)["data"][0]["id"] == tiny_target.name
         os.kill(process.pid, signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait(30) == 130
@@ -197,7 +201,7 @@ def test_up_serves_until_ctrl_c_and_leaves_nothing_behind(tiny_target):
 
 def test_up_brings_a_killed_draft_service_back(tiny_target):
     """kill -9: the gateway and the target stay, and drafts come again."""
-    ports = Addresses.free()
+    ports = Addresses.free(http=True)
     with up(tiny_target, ports) as process:
         kill_child(process.pid, "draft_service")
         line = next(line for line in process.stderr if "draft_service_restarted" in line)
