@@ -25,7 +25,7 @@ import torch
 
 from kernels.dispatch import Op
 from kernels.elementwise import silu_mul
-from kernels.linear import Linear
+from kernels.linear import DenseLinear, Linear
 
 LOWEST = -1e30
 """What counts as the score of a logit that is no number."""
@@ -65,6 +65,22 @@ class Expert:
 
     def __call__(self, x_RH: torch.Tensor) -> torch.Tensor:
         return self.down(silu_mul(*self.gate_up(x_RH).chunk(2, dim=-1)))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The experts of a layer, and what chooses among them, in float32."""
+
+    router: DenseLinear
+    bias_E: torch.Tensor
+    routing: Routing
+    experts: Sequence[Expert]
+
+    def __call__(self, x_RH: torch.Tensor, shared_RH: torch.Tensor) -> torch.Tensor:
+        """Return what the experts that each row chooses say, and the shared one said."""
+        logits_RE = self.router(x_RH.float())
+        experts_RC, weights_RC = choose_experts(logits_RE, self.bias_E, self.routing)
+        return mix_experts(x_RH, experts_RC, weights_RC, self.experts, shared_RH)
 
 
 @Op

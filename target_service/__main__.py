@@ -18,7 +18,7 @@ from target_service.config import TargetConfig
 from target_service.engine import Engine
 from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.models import build_model, model_config
-from target_service.models.llama import Llama, LlamaConfig
+from target_service.models.target_model import ModelConfig, TargetModel
 from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
 from target_service.session import SPARE_SLOTS
@@ -46,7 +46,7 @@ def tap_layers(config: TargetConfig, num_layers: int) -> tuple[int, ...]:
     return tuple(map(int, layers))
 
 
-def context_len(config: TargetConfig, model: LlamaConfig) -> int:
+def context_len(config: TargetConfig, model: ModelConfig) -> int:
     """Return the longest session this service takes: the model allows it, the cache holds it."""
     if config.max_context_len > model.max_context_len:
         raise ValueError(
@@ -89,7 +89,7 @@ def weight_format(config: TargetConfig) -> str:
     return config.weights if config.weights in WEIGHT_FORMATS else "dense"
 
 
-def kernels_of(config: TargetConfig, kernels: Selection, model: Llama) -> str:
+def kernels_of(config: TargetConfig, kernels: Selection, model: TargetModel) -> str:
     """Name the kernels that run a model. Raises ValueError if others were demanded."""
     if model.is_native or kernels.name == "reference":
         return kernels.name
@@ -101,7 +101,7 @@ def kernels_of(config: TargetConfig, kernels: Selection, model: Llama) -> str:
     return "reference"
 
 
-def load(config: TargetConfig, kernels: Selection) -> tuple[Llama, TargetFacts]:
+def load(config: TargetConfig, kernels: Selection) -> tuple[TargetModel, TargetFacts]:
     """Load the model and state the facts about it."""
     kept_as = weight_format(config)
     raw_config = read_config(config.model)
@@ -123,7 +123,7 @@ def load(config: TargetConfig, kernels: Selection) -> tuple[Llama, TargetFacts]:
     )
 
 
-def _pairing(model_dir: Path, model: Llama, layers: tuple[int, ...]) -> Pairing:
+def _pairing(model_dir: Path, model: TargetModel, layers: tuple[int, ...]) -> Pairing:
     return Pairing(
         hidden_size=model.config.hidden_size,
         vocab_size=model.config.vocab_size,
@@ -134,7 +134,7 @@ def _pairing(model_dir: Path, model: Llama, layers: tuple[int, ...]) -> Pairing:
     )
 
 
-def new_engine(config: TargetConfig, model: Llama, layers: Sequence[int]) -> Engine:
+def new_engine(config: TargetConfig, model: TargetModel, layers: Sequence[int]) -> Engine:
     """Return the engine. Raises ValueError if there is no memory for its KV cache."""
     try:
         return Engine(model, layers, config.kv_tokens // PAGE_LEN)

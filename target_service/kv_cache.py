@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.kv_pages import PAGE_LEN, new_pages, new_zeros
+from kernels.kv_pages import PAGE_LEN, new_pages, new_shared_pages, new_zeros
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class KvShape:
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+    keys_are_values: bool = False
+    """Then they are kept once."""
 
 
 class KvCache:
@@ -33,7 +35,8 @@ class KvCache:
     def __init__(self, shape: KvShape, num_pages: int, tap_width: int) -> None:
         like = torch.empty(0, dtype=shape.dtype, device=shape.device)
         outer = (num_pages, shape.num_layers, shape.num_kv_heads)
-        self.kv = new_pages(*outer, shape.head_dim, like)
+        new = new_shared_pages if shape.keys_are_values else new_pages
+        self.kv = new(*outer, shape.head_dim, like)
         self.num_pages = num_pages
         self._taps_SX = new_zeros((num_pages * PAGE_LEN, tap_width), like.cpu())
         # Rows are stored through numpy, which takes a fifth of the time of an assignment in torch.
