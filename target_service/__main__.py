@@ -94,7 +94,12 @@ def kernels_of(config: TargetConfig, kernels: Selection, model: TargetModel) -> 
     if model.is_native or kernels.name == "reference":
         return kernels.name
     found = f"{str(model.dtype).removeprefix('torch.')}, head_dim {model.config.head_dim}"
-    reason = f"they serve bfloat16 and head sizes up to {MAX_HEAD_DIM}; the model has {found}"
+    if model.kv_shape.keys_are_values:
+        found += ", latent attention"
+    reason = (
+        f"they serve bfloat16, head sizes up to {MAX_HEAD_DIM} and no latent attention; "
+        f"the model has {found}"
+    )
     if config.kernels == "native":
         raise ValueError(f"kernels is 'native', but {reason}")
     log.warning("native_kernels_unavailable", reason=reason)
@@ -116,11 +121,16 @@ def load(config: TargetConfig, kernels: Selection) -> tuple[TargetModel, TargetF
         pairing=_pairing(config.model, model, layers),
         num_layers=model_cfg.num_layers,
         max_context_len=limit,
-        weights=str(model.dtype).removeprefix("torch.") if kept_as == "dense" else kept_as,
+        weights=_weights_of(model),
         device=str(model.device),
         kernels=kernels_of(config, kernels, model),
         allows_forced_acceptance=config.allow_forced_acceptance,
     )
+
+
+def _weights_of(model: TargetModel) -> str:
+    is_dense = model.weight_format == "dense"
+    return str(model.dtype).removeprefix("torch.") if is_dense else model.weight_format
 
 
 def _pairing(model_dir: Path, model: TargetModel, layers: tuple[int, ...]) -> Pairing:

@@ -114,7 +114,7 @@ def quantized(
     ignored: Iterable[str] = IGNORED,
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return a checkpoint with int4 weights in groups of 32, as compressed-tensors keeps them."""
-    names = [name for name in tensors if _is_linear(name) and not _is_ignored(name, ignored)]
+    names = [name for name in tensors if is_linear(name) and not _is_ignored(name, ignored)]
     packed = {name: tensor for name, tensor in tensors.items() if name not in names}
     for name in names:
         layer = Int4Linear(tensors[name])
@@ -171,7 +171,8 @@ def packed_as_compressed_tensors(q_NK: torch.Tensor) -> torch.Tensor:
     return torch.where(words_NX >= 2**31, words_NX - 2**32, words_NX).int()
 
 
-def _is_linear(name: str) -> bool:
+def is_linear(name: str) -> bool:
+    """Whether a tensor is the weight of a linear layer. The router is none of torch's."""
     return name.endswith("_proj.weight") or name.endswith(("_mqa.weight", "lm_head.weight"))
 
 

@@ -52,10 +52,11 @@ class CheckpointLinears:
 
     def tensor(self, name: str, *shape: int) -> torch.Tensor:
         """Return a tensor. Raises ValueError if it is missing or has another shape."""
-        tensor = self.weights[name]
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected {list(shape)}")
-        return tensor
+        return _checked(name, self.weights[name], shape)
+
+    def unrounded(self, name: str, *shape: int) -> torch.Tensor:
+        """Return a tensor in float32, as exact as it is stored. Raises ValueError as `tensor`."""
+        return _checked(name, self.weights.stored(name).float(), shape)
 
     def _is_packed(self, name: str) -> bool:
         return self._quantization is not None and self._quantization.covers(name)
@@ -71,3 +72,9 @@ class CheckpointLinears:
             return Int4Linear.from_packed(*parts, shape, self._like, bias_N)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+
+
+def _checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}, expected {list(shape)}")
+    return tensor

@@ -39,6 +39,7 @@ class Deepseek:
     ) -> None:
         """Raises ValueError for another format than "dense" if the checkpoint is quantized."""
         self.config = config
+        self._weight_format = weight_format
         shape = (config.vocab_size, config.hidden_size)
         self._embedding_VH = weights["model.embed_tokens.weight"]
         linears = CheckpointLinears(weights, self._embedding_VH, config.quantization, weight_format)
@@ -52,6 +53,11 @@ class Deepseek:
         head = new_linear(weight_format, self._embedding_VH) if tied else linears("lm_head", *shape)
         norm_H = linears.tensor("model.norm.weight", config.hidden_size)
         self.head = NormedLinear(head, norm_H, config.rms_norm_eps)
+
+    @property
+    def weight_format(self) -> str:
+        """How weights are kept; some of a quantized checkpoint's are not, as it says."""
+        return self._weight_format if self.config.quantization is None else "int4"
 
     @property
     def dtype(self) -> torch.dtype:

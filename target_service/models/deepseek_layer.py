@@ -98,13 +98,11 @@ def _feed_forward(
 
 def _mixture(config: DeepseekConfig, linears: CheckpointLinears, prefix: str) -> Mixture:
     num_experts = config.routing.num_experts
-    router_EH = linears.tensor(f"{prefix}.gate.weight", num_experts, config.hidden_size)
+    router_EH = linears.unrounded(f"{prefix}.gate.weight", num_experts, config.hidden_size)
     # A step of bfloat16 is wider than what often lies between two experts.
-    bias_E = linears.weights.stored(f"{prefix}.gate.e_score_correction_bias").float()
-    if len(bias_E) != num_experts:
-        raise ValueError(f"{prefix}.gate has a bias for {len(bias_E)} experts of {num_experts}")
+    bias_E = linears.unrounded(f"{prefix}.gate.e_score_correction_bias", num_experts)
     experts = [_expert(config, linears, f"{prefix}.experts.{i}") for i in range(num_experts)]
-    return Mixture(DenseLinear(router_EH.float()), bias_E, config.routing, experts)
+    return Mixture(DenseLinear(router_EH), bias_E, config.routing, experts)
 
 
 def _expert(config: DeepseekConfig, linears: CheckpointLinears, prefix: str) -> Expert:

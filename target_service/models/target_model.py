@@ -42,6 +42,10 @@ class TargetModel(Protocol):
     def config(self) -> ModelConfig: ...
 
     @property
+    def weight_format(self) -> str:
+        """How weights are kept: one of `WEIGHT_FORMATS`. If some are quantized, as they are."""
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of activations, and of taps."""
 
