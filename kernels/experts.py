@@ -88,7 +88,7 @@ def choose_experts(
     logits_RE: torch.Tensor, bias_E: torch.Tensor, routing: Routing
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return int32 numbers of experts, the best first, and their float32 weights; [R, C] each."""
-    # `torch.sigmoid` is no such thing: its vector and scalar forms differ in the last place.
+    # `torch.sigmoid` would not do: its vector and scalar forms differ in the last place.
     scores_RE = 1 / (1 + torch.exp(-logits_RE.float()))
     is_number_RE = scores_RE == scores_RE
     wanted_RE = torch.where(is_number_RE, scores_RE + bias_E, LOWEST)
