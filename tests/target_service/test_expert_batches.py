@@ -117,7 +117,7 @@ def test_prompts_in_chunks_are_prompts_at_once(models, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_after_accepting_a_later_branch_the_cache_is_that_of_a_fresh_prefill(models, alone, model):
-    """Keys that are their own values are moved once: where a path's slots overlap, twice is wrong."""
+    """Keys that are their own values are moved once: where slots overlap, twice is wrong."""
     reference = alone(model, "nucleus", 64)
     session = play(models[model], "nucleus", 64, chunk_len=40)
     while len(session.told.tokens) < 18:
