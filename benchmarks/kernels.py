@@ -28,8 +28,7 @@ from protos.messages import DraftTree, SamplingParams
 from slipstream.model_cache import resolve_model
 from target_service.engine import Engine
 from target_service.kv_memory import PAGE_LEN
-from target_service.models import build_model, model_config
-from target_service.models.llama import Llama
+from target_service.models.llama import Llama, LlamaConfig
 from target_service.session import Session
 from target_service.weights import Weights, read_config
 
@@ -170,12 +169,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     path = resolve_model(options.model)
-    config, weights = model_config(read_config(path)), Weights(path, torch.bfloat16)
+    config = LlamaConfig.from_json(read_config(path))
+    weights = Weights(path, torch.bfloat16)
     with torch.inference_mode():
-        reference_ms = measure_reference(build_model(config, weights, _SLOTS))
+        reference_ms = measure_reference(Llama(config, weights, _SLOTS))
     isa = native.enable(options.threads)
     kept_as = "dense" if options.weights == "bf16" else options.weights
-    model = build_model(config, weights, _SLOTS, kept_as)
+    model = Llama(config, weights, _SLOTS, kept_as)
     with torch.inference_mode():
         report: dict[str, Any] = {
             "what": "native kernels against the speed of memory, one run, medians",

@@ -24,14 +24,14 @@ from kernels.quantized_linear import WEIGHT_FORMATS
 from slipstream.model_cache import resolve_model
 from target_service.kv_cache import KvCache
 from target_service.models import build_model, model_config
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.weights import Weights, read_config
 
 _CHUNK = 128
 
 
 @torch.inference_mode()
-def logits_of(model: Llama, token_ids: torch.Tensor) -> torch.Tensor:
+def logits_of(model: TargetModel, token_ids: torch.Tensor) -> torch.Tensor:
     """Return the logits after every token of a text, [R, V]."""
     cache = KvCache(model.kv_shape, num_pages_for(len(token_ids)), 0)
     pages_X = cache.pages(range(cache.num_pages))

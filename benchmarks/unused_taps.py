@@ -24,7 +24,7 @@ from slipstream.model_cache import resolve_model
 from target_service.engine import Engine
 from target_service.kv_memory import PAGE_LEN
 from target_service.models import build_model, model_config
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.session import Rows, Session
 from target_service.weights import Weights, read_config
 
@@ -43,7 +43,7 @@ class Steps:
     batch: Sequence[Rows]
 
     @classmethod
-    def prepare(cls, model: Llama, tap_layers: Sequence[int], sessions: int) -> Steps:
+    def prepare(cls, model: TargetModel, tap_layers: Sequence[int], sessions: int) -> Steps:
         """Fill the cache with a text a session."""
         engine = Engine(model, tap_layers, sessions * _PAGES_EACH)
         batch = [_last_token(engine, model.config.vocab_size, number) for number in range(sessions)]
@@ -69,7 +69,9 @@ def _last_token(engine: Engine, vocab_size: int, number: int) -> Rows:
     return replace(session.next_rows(1), pages=pages)
 
 
-def measure(model: Llama, tap_layers: Sequence[int], sessions: int, pairs: int) -> dict[str, Any]:
+def measure(
+    model: TargetModel, tap_layers: Sequence[int], sessions: int, pairs: int
+) -> dict[str, Any]:
     """Return tapped over untapped steps, in pairs that begin with either in turn."""
     arms = [Steps.prepare(model, layers, sessions) for layers in (tap_layers, ())]
     ratios = []

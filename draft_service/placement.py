@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import torch
+
+from kernels.device import device_of
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -21,22 +24,12 @@ class Placement:
     @classmethod
     def parse(cls, text: str, *, graphs: bool) -> Placement:
         """Read `auto`, `cpu`, `cuda` or `cuda:N`. Raises ValueError if there is no such device."""
-        if text == "auto":
-            found = "cuda:0" if torch.cuda.is_available() else "cpu"
-            return cls(torch.device(found), graphs, may_fall_back=True)
-        if text == "cpu":
-            return ON_CPU
-        if not (cuda := re.fullmatch(r"cuda(?::(\d{1,3}))?", text)):
-            raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {text!r}")
-        index, count = int(cuda[1] or 0), torch.cuda.device_count()
-        if not torch.cuda.is_available() or index >= count:
-            found = f"{count} of them" if count else "no CUDA device"
-            raise ValueError(f"device is {text!r}, but torch finds {found}")
-        return cls(torch.device("cuda", index), graphs)
+        device = device_of(text)
+        return cls(device, graphs, may_fall_back=text == "auto") if device != _CPU else ON_CPU
 
     @property
     def is_gpu(self) -> bool:
         return self.device.type == "cuda"
 
 
-ON_CPU = Placement(torch.device("cpu"))
+ON_CPU = Placement(_CPU)

@@ -5,8 +5,8 @@
     h = h + down(silu(gate x) up x),  x = norm(h)
 
 That is Llama's layer with everything its relatives add: biases where the linear layers have them
-(Qwen2), norms on queries and keys (Qwen3). An EAGLE-3 drafter is one such layer whose x is made of
-two vectors.
+(Qwen2), norms on queries and keys (Qwen3), latent attention and experts (DeepSeek-V3). An EAGLE-3
+drafter is one such layer whose x is made of two vectors.
 
 Legend: R rows, H hidden, X inputs of q, k and v, A query heads, C key-value heads, D head size,
 L layers, P positions, T taps.
@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from kernels.attention import RowLayout, position_blocked_attention
 from kernels.dispatch import Op
 from kernels.elementwise import rms_norm, rotate, silu_mul
+from kernels.experts import Mixture
 from kernels.kv_pages import KvPages
 from kernels.linear import Linear, padded_rows
 
@@ -32,7 +33,10 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """A layer's weights. `input_norm_H` is None if the input of attention is given from outside."""
+    """A layer's weights. `input_norm_H` is None if the input of attention is given from outside.
+
+    Where v is k, the rotated keys are their own values.
+    """
 
     q: Linear
     k: Linear
@@ -49,6 +53,8 @@ class DecoderLayer:
     k_norm_D: torch.Tensor | None = None
     scale: float | None = None
     """What scores are multiplied by, if it is not 1 / sqrt(head_dim)."""
+    experts: Mixture | None = None
+    """With experts, gate, up and down are those of the shared one."""
 
 
 class DecoderStack:
@@ -97,7 +103,7 @@ def decode_layers(
             kv.write(index, layout.pool_slots_R, k_RCD[mine], v_RCD[mine])
             out_RAD[mine] = _attend(q_RAD[mine], kv, index, layout, layer.scale)
         h_RH = h_RH + layer.o(out_RAD.flatten(1))
-        h_RH = h_RH + _mlp(rms_norm(h_RH, layer.post_norm_H, layer.eps), layer)
+        h_RH = h_RH + _feed_forward(rms_norm(h_RH, layer.post_norm_H, layer.eps), layer, rows)
     inputs[len(stack.layers)] = h_RH
     taps = [inputs[layer][:rows] for layer in tap_layers]
     return h_RH[:rows], torch.cat(taps, dim=-1) if taps else h_RH[:rows, :0]
@@ -136,15 +142,18 @@ def _heads(
     x_RX: torch.Tensor, layer: DecoderLayer, angles: Angles
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return queries [R, A, D], keys and values [R, C, D], those of them rotated that are."""
-    q_RAD, k_RCD, v_RCD = (
-        project(x_RX).view(len(x_RX), -1, layer.head_dim) for project in (layer.q, layer.k, layer.v)
+    q_RAD, k_RCD = (
+        project(x_RX).view(len(x_RX), -1, layer.head_dim) for project in (layer.q, layer.k)
     )
     q_RAD = rotate(_normed(q_RAD, layer.q_norm_D, layer.eps), *angles)
-    return q_RAD, rotate(_normed(k_RCD, layer.k_norm_D, layer.eps), *angles), v_RCD
+    k_RCD = rotate(_normed(k_RCD, layer.k_norm_D, layer.eps), *angles)
+    return q_RAD, k_RCD, k_RCD if layer.v is layer.k else layer.v(x_RX).view_as(k_RCD)
 
 
-def _mlp(x_RH: torch.Tensor, layer: DecoderLayer) -> torch.Tensor:
-    return layer.down(silu_mul(layer.gate(x_RH), layer.up(x_RH)))
+def _feed_forward(x_RH: torch.Tensor, layer: DecoderLayer, rows: int) -> torch.Tensor:
+    """Return what the layer adds to the stream. Padding chooses no experts."""
+    y_RH = layer.down(silu_mul(layer.gate(x_RH), layer.up(x_RH)))
+    return y_RH if layer.experts is None else _padded(layer.experts(x_RH[:rows], y_RH[:rows]))
 
 
 def _normed(x: torch.Tensor, norm: torch.Tensor | None, eps: float) -> torch.Tensor:

@@ -25,7 +25,7 @@ import torch
 
 from kernels.dispatch import Op
 from kernels.elementwise import silu_mul
-from kernels.linear import Linear
+from kernels.linear import DenseLinear, Linear
 
 LOWEST = -1e30
 """What counts as the score of a logit that is no number."""
@@ -67,12 +67,29 @@ class Expert:
         return self.down(silu_mul(*self.gate_up(x_RH).chunk(2, dim=-1)))
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """The experts of a layer, and what chooses among them, in float32."""
+
+    router: DenseLinear
+    bias_E: torch.Tensor
+    routing: Routing
+    experts: Sequence[Expert]
+
+    def __call__(self, x_RH: torch.Tensor, shared_RH: torch.Tensor) -> torch.Tensor:
+        """Return what the experts that each row chooses say, and the shared one said."""
+        logits_RE = self.router(x_RH.float())
+        experts_RC, weights_RC = choose_experts(logits_RE, self.bias_E, self.routing)
+        return mix_experts(x_RH, experts_RC, weights_RC, self.experts, shared_RH)
+
+
 @Op
 def choose_experts(
     logits_RE: torch.Tensor, bias_E: torch.Tensor, routing: Routing
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return int32 numbers of experts, the best first, and their float32 weights; [R, C] each."""
-    scores_RE = torch.sigmoid(logits_RE.float())
+    # `torch.sigmoid` would not do: its vector and scalar forms differ in the last place.
+    scores_RE = 1 / (1 + torch.exp(-logits_RE.float()))
     is_number_RE = scores_RE == scores_RE
     wanted_RE = torch.where(is_number_RE, scores_RE + bias_E, LOWEST)
     wanted_RE = _of_kept_groups(wanted_RE, routing)

@@ -36,6 +36,7 @@ class KvPages(NamedTuple):
 
     keys_PLCKD: torch.Tensor
     values_PLCJD2: torch.Tensor
+    """Of keys that are their own values, another view of the keys."""
 
     @property
     def num_pages(self) -> int:
@@ -65,9 +66,10 @@ class KvPages(NamedTuple):
         """Move slots of the pool to others, in all layers. All are read before one is written."""
         source, target = ((slots // PAGE_LEN, slots % PAGE_LEN) for slots in (source_N, target_N))
         keys_PLCKD, values_PLCJD2 = self
-        keys_PLCKD[target[0], :, :, target[1]] = keys_PLCKD[source[0], :, :, source[1]]
-        moved_NLCD = values_PLCJD2[source[0], :, :, source[1] // 2, :, source[1] % 2]
-        values_PLCJD2[target[0], :, :, target[1] // 2, :, target[1] % 2] = moved_NLCD
+        k_NLCD = keys_PLCKD[source[0], :, :, source[1]]
+        v_NLCD = values_PLCJD2[source[0], :, :, source[1] // 2, :, source[1] % 2]
+        keys_PLCKD[target[0], :, :, target[1]] = k_NLCD
+        values_PLCJD2[target[0], :, :, target[1] // 2, :, target[1] % 2] = v_NLCD
 
 
 def new_pages(
@@ -79,6 +81,15 @@ def new_pages(
     outer = (num_pages, num_layers, num_heads)
     keys_PLCKD = new_zeros((*outer, PAGE_LEN, head_dim), like)
     return KvPages(keys_PLCKD, new_zeros((*outer, PAGE_LEN // 2, head_dim, 2), like))
+
+
+def new_shared_pages(
+    num_pages: int, num_layers: int, num_heads: int, head_dim: int, like: torch.Tensor
+) -> KvPages:
+    """Return pages for keys that are their own values: both are views of the same memory."""
+    shape = (num_pages, num_layers, num_heads, PAGE_LEN, head_dim)
+    keys_PLCKD = new_zeros(shape, like)
+    return KvPages(keys_PLCKD, keys_PLCKD.unflatten(3, (-1, 2)).transpose(-1, -2))
 
 
 def new_zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,8 @@
     out_a = value_up_a sum(weight c)
 
 So there is one key-value head, [c, rotate(r)], and its values are c; queries are brought to it, and
-what comes out is brought back to the heads. The cache holds it as any other key and value: the
-values' r rides along, and is left out when they come out.
+what comes out is brought back to the heads. The key is the value, too: its rotated part rides
+along, and is left out when values come out.
 
 A head lies so that the ordinary rotation, which pairs an element with the one half a head further,
 turns r as DeepSeek does, which pairs neighbours: [even r, first half of c, odd r, other half of c],
@@ -19,13 +19,16 @@ head's part that is not rotated, V a head's value, Q inputs of the queries, H hi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from kernels.elementwise import rms_norm
-from kernels.linear import ROW_BLOCK, DenseLinear, padded_rows
+from kernels.linear import ROW_BLOCK, Linear, padded_rows
+from kernels.rotary import Rope
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class LatentSizes:
     """How wide the parts of latent attention are."""
 
     query_rank: int
+    """0 if queries have no down-projection."""
     latent: int
     rotated: int
     unrotated: int
@@ -49,12 +53,27 @@ class LatentSizes:
         """A head as it lies in the cache."""
         return self.latent + self.rotated
 
+    @property
+    def query_dim(self) -> int:
+        """A head of queries and keys, written out."""
+        return self.unrotated + self.rotated
+
+    def ups(self, kv_up_XL: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the ways from the latent to each head's key, and to its value.
+
+        Both lie in one matrix, head after head. They are [A, L, N], as queries need it, and
+        [A, V, L].
+        """
+        heads_AXL = kv_up_XL.unflatten(0, (-1, self.unrotated + self.value))
+        key_up_ANL, value_up_AVL = heads_AXL.split((self.unrotated, self.value), dim=1)
+        return key_up_ANL.mT.contiguous(), value_up_AVL
+
 
 @dataclass(frozen=True)
 class NormedDown:
     """A down-projection and the norm of its first outputs, as many as the norm has."""
 
-    down: DenseLinear
+    down: Linear
     norm_L: torch.Tensor
     eps: float
 
@@ -83,8 +102,8 @@ class LatentKeys:
 class LatentQueries:
     """x to a query a head, in the place of the key that all heads share."""
 
-    down: NormedDown
-    up: DenseLinear
+    down: NormedDown | None
+    up: Linear
     key_up_ALN: torch.Tensor
 
     @property
@@ -93,7 +112,9 @@ class LatentQueries:
 
     def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
         heads, _, unrotated = self.key_up_ALN.shape
-        queries_RAX = self.up(self.down(x_RK)[0]).unflatten(1, (heads, -1))
+        if self.down is not None:
+            x_RK = self.down(x_RK)[0]
+        queries_RAX = self.up(x_RK).unflatten(1, (heads, -1))
         latent_RAL = head_linear(queries_RAX[..., :unrotated], self.key_up_ALN)
         return _laid_out(latent_RAL, queries_RAX[..., unrotated:]).flatten(1)
 
@@ -103,7 +124,7 @@ class LatentOutput:
     """What attention returns of the shared values, to each head's value, to hidden."""
 
     value_up_AVL: torch.Tensor
-    out: DenseLinear
+    out: Linear
     rotated: int
 
     @property
@@ -124,6 +145,23 @@ def head_linear(x_RAX: torch.Tensor, weight_AYX: torch.Tensor) -> torch.Tensor:
     blocks = x_ARX.split(ROW_BLOCK, dim=1)
     y_ARY = torch.cat([torch.bmm(block, weight_AYX.mT) for block in blocks], dim=1)
     return y_ARY[:, :rows].transpose(0, 1)
+
+
+def latent_rope(config: Mapping[str, Any], sizes: LatentSizes) -> Rope:
+    """Return the rotation that a config.json states. Raises ValueError for one in doubt.
+
+    Where one of mscale and mscale_all_dim is missing, engines disagree about the other.
+    """
+    rope = Rope.from_config(config, sizes.rotated)
+    given = [name for name in ("mscale", "mscale_all_dim") if rope.scaling.get(name)]
+    if len(given) == 1:
+        raise ValueError(f"rope scaling needs mscale and mscale_all_dim, or neither, got {given}")
+    return rope
+
+
+def latent_scale(rope: Rope, sizes: LatentSizes) -> float:
+    """Return what scores are multiplied by."""
+    return rope.score_factor / sizes.query_dim**0.5
 
 
 def latent_angles(

@@ -74,6 +74,17 @@ class DenseLinear:
         return _wide_blocks_agree(self.weight_NK)
 
 
+class JoinedLinear:
+    """Layers that read the same rows, the outputs of one beside those of the next."""
+
+    def __init__(self, *parts: Linear) -> None:
+        self.parts = parts
+        self.like = parts[0].like
+
+    def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part(x_RK) for part in self.parts], dim=-1)
+
+
 _agreements: dict[tuple[int, int, torch.dtype, torch.device], bool] = {}
 
 

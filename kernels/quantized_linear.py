@@ -9,9 +9,10 @@ in two parts of 8. The sums are integers, so they are exact, in any order and on
 8 bits for activations would not do: a few inputs of a row are so large that all others vanish.
 
 int4: a scale for every 32 inputs of an output, as in Kimi's checkpoints; weights become bfloat16
-again before they are multiplied.
+again before they are multiplied. They lie as in these checkpoints (compressed-tensors,
+"pack-quantized"): word i of an output is the sum over j of (q[8 i + j] + 8) << 4 j, j < 8.
 
-Legend: R rows, N outputs, K inputs, G groups of 32 inputs.
+Legend: R rows, N outputs, K inputs, G groups of 32 inputs, X words of 8 inputs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ INT4_GROUP = 32
 _INT8_MAX = 127
 _LOW_PART = 128
 _INT4_MAX = 7
+_INT4_ZERO = 8
+_WORD_INPUTS = 8
 # A row of zeros has some scale.
 _SMALLEST = 1e-10
 
@@ -57,14 +60,68 @@ class Int4Linear:
 
     def __init__(self, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> None:
         """Quantize a weight: q in [-8, 7], the largest of each group becomes 7 or -7."""
-        self.q_NK, self.scale_NG = _quantize_groups(weight_NK)
+        q_NK, self.scale_NG = _quantize_groups(weight_NK)
+        self.words_NX, self.num_inputs = pack_int4(q_NK), q_NK.shape[1]
         self.bias_N = bias_N
         self.like = weight_NK.new_empty(0)
 
+    @classmethod
+    def from_packed(
+        cls,
+        words_NX: torch.Tensor,
+        scale_NG: torch.Tensor,
+        shape: tuple[int, int],
+        like: torch.Tensor,
+        bias_N: torch.Tensor | None = None,
+    ) -> Int4Linear:
+        """Return the layer of a checkpoint's words and scales, which are kept as they are.
+
+        Raises ValueError if they are not int32 words and scales of a weight [N, K] of `shape`.
+        """
+        outputs, inputs = shape
+        needed = [[outputs, -(-inputs // each)] for each in (_WORD_INPUTS, INT4_GROUP)]
+        shapes = [list(words_NX.shape), list(scale_NG.shape)]
+        if shapes != needed or words_NX.dtype != torch.int32:
+            raise ValueError(
+                f"words ({words_NX.dtype}) and scales of shapes {shapes} are not {list(shape)} "
+                f"weights in groups of {INT4_GROUP}: those have {needed}, and words are int32"
+            )
+        layer = cls.__new__(cls)
+        layer.words_NX, layer.scale_NG, layer.num_inputs = words_NX, scale_NG, inputs
+        layer.bias_N, layer.like = bias_N, like.new_empty(0)
+        return layer
+
+    @property
+    def q_NK(self) -> torch.Tensor:  # noqa: N802
+        """In [-8, 7]."""
+        return unpack_int4(self.words_NX, self.num_inputs)
+
+    def dequantized(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return the weight that rows of a dtype are multiplied with, [N, K]."""
+        scale_NK = self.scale_NG.float().repeat_interleave(INT4_GROUP, dim=1)
+        scale_NK = scale_NK[:, : self.num_inputs]
+        return (self.q_NK.float() * scale_NK).to(dtype)
+
     def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
-        scale_NK = self.scale_NG.repeat_interleave(INT4_GROUP, dim=1)[:, : self.q_NK.shape[1]]
-        weight_NK = (self.q_NK.float() * scale_NK).to(x_RK.dtype)
-        return DenseLinear(weight_NK, self.bias_N)(x_RK)
+        return DenseLinear(self.dequantized(x_RK.dtype), self.bias_N)(x_RK)
+
+
+def pack_int4(q_NK: torch.Tensor) -> torch.Tensor:
+    """Return weights in [-8, 7] as int32 words, [N, X]; missing inputs are zeros."""
+    padding = -q_NK.shape[1] % _WORD_INPUTS
+    nibbles_NK = F.pad(q_NK.int(), (0, padding)) + _INT4_ZERO
+    # Nibbles do not overlap. The last one reaches the sign, where int32 wraps around as it should.
+    return (nibbles_NK.unflatten(1, (-1, _WORD_INPUTS)) << _shifts(q_NK)).sum(-1, dtype=torch.int32)
+
+
+def unpack_int4(words_NX: torch.Tensor, num_inputs: int) -> torch.Tensor:
+    """Return weights in [-8, 7], int8, [N, K]."""
+    nibbles_NK = (words_NX[..., None] >> _shifts(words_NX) & 15).flatten(1)
+    return (nibbles_NK[:, :num_inputs] - _INT4_ZERO).char()
+
+
+def _shifts(like: torch.Tensor) -> torch.Tensor:
+    return 4 * torch.arange(_WORD_INPUTS, dtype=torch.int32, device=like.device)
 
 
 def quantize_rows(x_RK: torch.Tensor, steps: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,17 +9,19 @@ from pathlib import Path
 import structlog
 import torch
 
+from kernels.device import device_of
 from kernels.native import Selection, select
 from kernels.native.packing import MAX_HEAD_DIM
 from kernels.quantized_linear import WEIGHT_FORMATS
 from protos import pairing, serving, target_pb2_grpc, tensors
 from protos.pairing import Pairing
 from target_service.config import TargetConfig
-from target_service.device import check_settings, device_of
+from target_service.device import check_settings
 from target_service.engine import Engine, StepEngine
 from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.models import build_model, model_config
-from target_service.models.llama import Llama, LlamaConfig
+from target_service.models.llama import Llama
+from target_service.models.target_model import ModelConfig, TargetModel
 from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
 from target_service.session import SPARE_SLOTS
@@ -48,7 +50,7 @@ def tap_layers(config: TargetConfig, num_layers: int) -> tuple[int, ...]:
     return tuple(map(int, layers))
 
 
-def context_len(config: TargetConfig, model: LlamaConfig) -> int:
+def context_len(config: TargetConfig, model: ModelConfig) -> int:
     """Return the longest session this service takes: the model allows it, the cache holds it."""
     if config.max_context_len > model.max_context_len:
         raise ValueError(
@@ -95,17 +97,22 @@ def kernels_on(device: torch.device, config: TargetConfig) -> Selection:
     """Use the kernels of a device. Raises ValueError for settings that it cannot serve."""
     if device.type == "cpu":
         return select(config.kernels, config.threads)
-    check_settings(config, model_dtype(config))
+    check_settings(config, model_dtype(config), model_config(read_config(config.model)))
     select("reference", config.threads)
     return Selection("triton")
 
 
-def kernels_of(config: TargetConfig, kernels: Selection, model: Llama) -> str:
+def kernels_of(config: TargetConfig, kernels: Selection, model: TargetModel) -> str:
     """Name the kernels that run a model. Raises ValueError if others were demanded."""
     if model.is_native or kernels.name in ("reference", "triton"):
         return kernels.name
     found = f"{str(model.dtype).removeprefix('torch.')}, head_dim {model.config.head_dim}"
-    reason = f"they serve bfloat16 and head sizes up to {MAX_HEAD_DIM}; the model has {found}"
+    if model.kv_shape.keys_are_values:
+        found += ", latent attention"
+    reason = (
+        f"they serve bfloat16, head sizes up to {MAX_HEAD_DIM} and no latent attention; "
+        f"the model has {found}"
+    )
     if config.kernels == "native":
         raise ValueError(f"kernels is 'native', but {reason}")
     log.warning("native_kernels_unavailable", reason=reason)
@@ -114,7 +121,7 @@ def kernels_of(config: TargetConfig, kernels: Selection, model: Llama) -> str:
 
 def load(
     config: TargetConfig, kernels: Selection, device: torch.device = _CPU
-) -> tuple[Llama, TargetFacts]:
+) -> tuple[TargetModel, TargetFacts]:
     """Load the model and state the facts about it. Its weights are on the CPU."""
     kept_as = weight_format(config)
     raw_config = read_config(config.model)
@@ -129,14 +136,19 @@ def load(
         pairing=_pairing(config.model, model, layers),
         num_layers=model_cfg.num_layers,
         max_context_len=limit,
-        weights=str(model.dtype).removeprefix("torch.") if kept_as == "dense" else kept_as,
+        weights=_weights_of(model),
         device=str(device),
         kernels=kernels_of(config, kernels, model),
         allows_forced_acceptance=config.allow_forced_acceptance,
     )
 
 
-def _pairing(model_dir: Path, model: Llama, layers: tuple[int, ...]) -> Pairing:
+def _weights_of(model: TargetModel) -> str:
+    is_dense = model.weight_format == "dense"
+    return str(model.dtype).removeprefix("torch.") if is_dense else model.weight_format
+
+
+def _pairing(model_dir: Path, model: TargetModel, layers: tuple[int, ...]) -> Pairing:
     return Pairing(
         hidden_size=model.config.hidden_size,
         vocab_size=model.config.vocab_size,
@@ -148,7 +160,7 @@ def _pairing(model_dir: Path, model: Llama, layers: tuple[int, ...]) -> Pairing:
 
 
 def new_engine(
-    config: TargetConfig, model: Llama, facts: TargetFacts, device: torch.device = _CPU
+    config: TargetConfig, model: TargetModel, facts: TargetFacts, device: torch.device = _CPU
 ) -> StepEngine:
     """Return the engine. Raises ValueError if there is no memory for its KV cache."""
     try:
@@ -161,12 +173,13 @@ def new_engine(
 
 
 def _new_device_engine(
-    config: TargetConfig, model: Llama, facts: TargetFacts, device: torch.device
+    config: TargetConfig, model: TargetModel, facts: TargetFacts, device: torch.device
 ) -> StepEngine:
     # Triton is only on Linux, and a CPU has no use for it.
     from kernels.gpu.graphs import capture_on
     from target_service.device_engine import DeviceEngine, Load
 
+    assert isinstance(model, Llama), "others were refused"
     load = Load(config.step_rows, config.max_sessions, facts.max_context_len + SPARE_SLOTS)
     engine = DeviceEngine(
         model,

@@ -1,28 +1,18 @@
-"""The device that the target runs on, and what the settings may be there."""
+"""What the settings of a target may be on a GPU."""
 
 from __future__ import annotations
 
 import torch
 
 from target_service.config import TargetConfig
+from target_service.models.llama import LlamaConfig
+from target_service.models.target_model import ModelConfig
 
 
-def device_of(setting: str) -> torch.device:
-    """Return the device that a setting names. Raises ValueError for none, or one there is not."""
-    found = torch.cuda.device_count()
-    if setting in ("auto", "cpu"):
-        return torch.device("cuda", 0) if setting == "auto" and found else torch.device("cpu")
-    kind, _, number = setting.partition(":")
-    if kind != "cuda" or not (number.isdecimal() or setting == kind):
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {setting!r}")
-    if int(number or 0) >= found:
-        raise ValueError(f"device is {setting!r}, but torch finds {found} CUDA devices")
-    return torch.device("cuda", int(number or 0))
-
-
-def check_settings(config: TargetConfig, dtype: torch.dtype) -> None:
-    """Raise ValueError for settings that a GPU cannot serve a model of some dtype with."""
+def check_settings(config: TargetConfig, dtype: torch.dtype, model: ModelConfig) -> None:
+    """Raise ValueError for settings, or a model of some dtype, that a GPU cannot serve."""
     refusals = {
+        "latent attention and experts have no step yet": not isinstance(model, LlamaConfig),
         f"weights is {config.weights!r}: its kernels here take bfloat16 weights; "
         "--weights bf16 is what they are": config.weights in ("int8", "int4"),
         f"kernels is {config.kernels!r}, which are for CPUs": config.kernels != "auto",

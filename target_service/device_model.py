@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.gpu.decoder import Stack, Weight
+from kernels.gpu.stack import Stack, Weight
 from target_service.models.llama import Llama
 
 

@@ -23,7 +23,7 @@ from target_service.judgement import judge, trees_of
 from target_service.kept_rows import KeptRows
 from target_service.kv_cache import KvCache
 from target_service.kv_memory import slots_of
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.session import Rows
 
 
@@ -52,7 +52,7 @@ class StepEngine(Protocol):
 class Engine:
     """A model, the layers it is tapped at, and the cache of all sessions."""
 
-    def __init__(self, model: Llama, tap_layers: Sequence[int], num_pages: int) -> None:
+    def __init__(self, model: TargetModel, tap_layers: Sequence[int], num_pages: int) -> None:
         self._model = model
         self._tap_layers = tuple(tap_layers)
         tap_width = len(self._tap_layers) * model.config.hidden_size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.kv_pages import new_pages
+from kernels.kv_pages import new_pages, new_shared_pages
 from target_service.tap_store import TapStore
 
 
@@ -20,6 +20,8 @@ class KvShape:
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+    keys_are_values: bool = False
+    """Then they are kept once."""
 
 
 class KvCache:
@@ -28,7 +30,8 @@ class KvCache:
     def __init__(self, shape: KvShape, num_pages: int, tap_width: int) -> None:
         like = torch.empty(0, dtype=shape.dtype, device=shape.device)
         outer = (num_pages, shape.num_layers, shape.num_kv_heads)
-        self.kv = new_pages(*outer, shape.head_dim, like)
+        new = new_shared_pages if shape.keys_are_values else new_pages
+        self.kv = new(*outer, shape.head_dim, like)
         self.num_pages = num_pages
         self.taps = TapStore(num_pages, tap_width, shape.dtype)
 

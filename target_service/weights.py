@@ -39,7 +39,10 @@ def parse_dtype(name: str) -> torch.dtype:
 
 
 class Weights:
-    """The tensors of a directory by name. A tensor is a view of the file until it is converted."""
+    """The tensors of a directory by name. A tensor is a view of the file until it is converted.
+
+    Models that also see keep their text part in `language_model.`, which is no part of a name here.
+    """
 
     def __init__(self, model_dir: Path, dtype: torch.dtype | None = None) -> None:
         """Open every shard. `dtype` converts on access; None keeps what the files have."""
@@ -50,24 +53,37 @@ class Weights:
             )
         self._dtype = dtype
         self._files = [_open(path) for path in paths]
-        self._file_of = {name: file for file in self._files for name in file.keys()}  # noqa: SIM118
+        self._source_of = {
+            name.removeprefix("language_model."): (file, name)
+            for file in self._files
+            for name in file.keys()  # noqa: SIM118
+        }
 
     def __contains__(self, name: str) -> bool:
-        return name in self._file_of
+        return name in self._source_of
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._file_of)
+        return iter(self._source_of)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """Return a tensor. Raises ValueError for a name that no shard has, or a quantized one."""
-        if name not in self._file_of:
-            raise ValueError(f"the checkpoint has no tensor {name!r}")
-        tensor: torch.Tensor = self._file_of[name].get_tensor(name)
+        tensor = self.stored(name)
         if tensor.dtype not in _DTYPES.values():
             raise ValueError(
                 f"tensor {name!r} has dtype {tensor.dtype}; known: {', '.join(_DTYPES)}"
             )
         return tensor if self._dtype is None else tensor.to(self._dtype)
+
+    def stored(self, name: str) -> torch.Tensor:
+        """Return a tensor in the dtype it is stored in, whatever that is.
+
+        Raises ValueError for a name that no shard has.
+        """
+        if name not in self._source_of:
+            raise ValueError(f"the checkpoint has no tensor {name!r}")
+        file, stored_name = self._source_of[name]
+        tensor: torch.Tensor = file.get_tensor(stored_name)
+        return tensor
 
     def get(self, name: str) -> torch.Tensor | None:
         """Return a tensor, or None if no shard has it."""

@@ -12,9 +12,10 @@ import torch
 from kernels.gpu.accepted_rows import Accepted
 from kernels.gpu.agreement_sampler import SamplerScratch
 from kernels.gpu.attention_shape import AttentionPlan, AttentionShape, Tiling, new_plan
-from kernels.gpu.decoder import LayerBuffers, Stack, new_layer_buffers
+from kernels.gpu.decoder import LayerBuffers, new_layer_buffers
 from kernels.gpu.paged_attention import PAGED_TILINGS
 from kernels.gpu.runtime import tiling_of
+from kernels.gpu.stack import Stack
 from kernels.gpu.tree_geometry import Geometry
 from kernels.gpu.vocabulary import BLOCK_LEN
 from protos.messages import MAX_TREE_NODES

@@ -20,7 +20,7 @@ from draft_service.drafters.checkpoint_config import (
     checkpoint_format,
 )
 from draft_service.tap_layers import input_of_layer_ids, stated_layers
-from kernels.latent_attention import LatentSizes
+from kernels.latent_attention import LatentSizes, latent_rope
 from kernels.rotary import Rope
 
 # Switches of which one value only can be run. A field that is missing or null has that value.
@@ -111,7 +111,7 @@ class Eagle3Config:
             draft_vocab_size=_draft_vocab_size(config, vocab_size),
             tap_layers=_tap_layers(config, num_target_layers, tap_layers),
             rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-            rope=_rope(config, latent.rotated if latent else head_dim),
+            rope=_rope(config, latent, head_dim),
             latent=latent,
             **_switches(config),
         )
@@ -218,11 +218,8 @@ def _tap_layers(
     return layers
 
 
-def _rope(config: Mapping[str, Any], head_dim: int) -> Rope:
-    rope = Rope.from_config(config, head_dim)
-    given = [name for name in ("mscale", "mscale_all_dim") if rope.scaling.get(name)]
-    if checkpoint_format(config) is CheckpointFormat.MLA and len(given) == 1:
-        raise ValueError(f"rope scaling needs mscale and mscale_all_dim, or neither, got {given}")
+def _rope(config: Mapping[str, Any], latent: LatentSizes | None, head_dim: int) -> Rope:
+    rope = latent_rope(config, latent) if latent else Rope.from_config(config, head_dim)
     try:
         rope.frequencies()
     except KeyError as missing:

@@ -21,6 +21,7 @@ from kernels.latent_attention import (
     LatentSizes,
     NormedDown,
     latent_angles,
+    latent_scale,
 )
 from kernels.linear import DenseLinear
 
@@ -64,15 +65,14 @@ def _llama_layer(tensors: Eagle3Tensors) -> DecoderLayer:
 
 def _latent_layer(tensors: Eagle3Tensors, sizes: LatentSizes) -> DecoderLayer:
     config, heads = tensors.config, tensors.config.num_heads
-    head_dim = sizes.unrotated + sizes.rotated
     query_down, latent_down = _downs(tensors, sizes)
-    key_up_ANL, value_up_AVL = _ups(tensors, sizes)
+    key_up_ALN, value_up_AVL = _ups(tensors, sizes)
     keys = LatentKeys(latent_down)
-    query_up = _linear(tensors, "self_attn.q_b_proj", heads * head_dim, sizes.query_rank)
+    query_up = _linear(tensors, "self_attn.q_b_proj", heads * sizes.query_dim, sizes.query_rank)
     out = _linear(tensors, "self_attn.o_proj", config.hidden_size, heads * sizes.value)
     gate, up, down = _mlp(tensors)
     return DecoderLayer(
-        q=LatentQueries(query_down, query_up, key_up_ANL.mT.contiguous()),
+        q=LatentQueries(query_down, query_up, key_up_ALN),
         k=keys,
         v=keys,
         o=LatentOutput(value_up_AVL, out, sizes.rotated),
@@ -82,7 +82,7 @@ def _latent_layer(tensors: Eagle3Tensors, sizes: LatentSizes) -> DecoderLayer:
         post_norm_H=_post_norm(tensors),
         head_dim=sizes.head_dim,
         eps=config.rms_norm_eps,
-        scale=config.rope.score_factor / head_dim**0.5,
+        scale=latent_scale(config.rope, sizes),
     )
 
 
@@ -99,12 +99,10 @@ def _downs(tensors: Eagle3Tensors, sizes: LatentSizes) -> tuple[NormedDown, Norm
 
 
 def _ups(tensors: Eagle3Tensors, sizes: LatentSizes) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the up-projections of each head's keys, [A, N, L], and values, [A, V, L]."""
-    heads, parts = tensors.config.num_heads, (sizes.unrotated, sizes.value)
+    """Return the up-projections of each head's keys, [A, L, N], and values, [A, V, L]."""
+    outputs = tensors.config.num_heads * (sizes.unrotated + sizes.value)
     name = "midlayer.self_attn.kv_b_proj.weight"
-    both = tensors.take(name, heads * sum(parts), sizes.latent)
-    key_up_ANL, value_up_AVL = both.unflatten(0, (heads, -1)).split(parts, dim=1)
-    return key_up_ANL, value_up_AVL
+    return sizes.ups(tensors.take(name, outputs, sizes.latent))
 
 
 def _mlp(tensors: Eagle3Tensors) -> tuple[DenseLinear, DenseLinear, DenseLinear]:

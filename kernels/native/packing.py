@@ -59,7 +59,7 @@ def _parts(linear: Linear) -> Parts:
         case Int8Linear():
             return Int8Linear, [linear.q_NK, linear.scale_N1], linear.bias_N
         case Int4Linear():
-            return Int4Linear, [linear.q_NK, linear.scale_NG], linear.bias_N
+            return Int4Linear, [linear.q_NK, linear.scale_NG.float()], linear.bias_N
     raise AssertionError(f"no packing for {type(linear)}")
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from target_service.models.deepseek import Deepseek
+from target_service.models.deepseek_config import DeepseekConfig
 from target_service.models.llama import Llama, LlamaConfig
+from target_service.models.target_model import TargetModel
 from target_service.weights import Weights
 
 LLAMA_FAMILY = (
@@ -14,15 +17,17 @@ LLAMA_FAMILY = (
     "Qwen2ForCausalLM",
     "Qwen3ForCausalLM",
 )
+DEEPSEEK_FAMILY = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration")
 
 
-def model_config(config: Mapping[str, Any]) -> LlamaConfig:
+def model_config(config: Mapping[str, Any]) -> LlamaConfig | DeepseekConfig:
     """Return the model's configuration, or raise ValueError for one that is not supported."""
-    architectures = config.get("architectures") or ["none"]
-    if architectures[0] not in LLAMA_FAMILY:
-        raise ValueError(
-            f"architecture {architectures[0]!r} is not supported; known: {', '.join(LLAMA_FAMILY)}"
-        )
+    architecture = (config.get("architectures") or ["none"])[0]
+    if architecture in DEEPSEEK_FAMILY:
+        return DeepseekConfig.from_json(config)
+    if architecture not in LLAMA_FAMILY:
+        known = ", ".join(LLAMA_FAMILY + DEEPSEEK_FAMILY)
+        raise ValueError(f"architecture {architecture!r} is not supported; known: {known}")
     _check_supported(config)
     return LlamaConfig.from_json(config)
 
@@ -47,10 +52,16 @@ def _check_supported(config: Mapping[str, Any]) -> None:
 
 
 def build_model(
-    config: LlamaConfig, weights: Weights, max_context_len: int, weight_format: str = "dense"
-) -> Llama:
+    config: LlamaConfig | DeepseekConfig,
+    weights: Weights,
+    max_context_len: int,
+    weight_format: str = "dense",
+) -> TargetModel:
     """Return the model ready to run contexts of up to `max_context_len` tokens.
 
-    Raises ValueError for a `weight_format` that is not one of `WEIGHT_FORMATS`.
+    Raises ValueError for a `weight_format` that is not one of `WEIGHT_FORMATS`, or another than
+    the one that the checkpoint is quantized in.
     """
+    if isinstance(config, DeepseekConfig):
+        return Deepseek(config, weights, max_context_len, weight_format)
     return Llama(config, weights, max_context_len, weight_format)

@@ -80,6 +80,7 @@ class Llama:
         weight_format: str = "dense",
     ) -> None:
         self.config = config
+        self.weight_format = weight_format
         self.embedding_VH = weights["model.embed_tokens.weight"]
         cos_PD, sin_PD = config.rope.tables(max_context_len, self.dtype)
         self.stack = DecoderStack(

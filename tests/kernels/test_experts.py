@@ -8,7 +8,7 @@ import torch
 from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
 
-from kernels.experts import Expert, Routing, choose_experts, mix_experts
+from kernels.experts import Expert, Mixture, Routing, choose_experts, mix_experts
 from kernels.linear import DenseLinear
 
 KIMI = Routing(384, 8, scale=2.827)
@@ -57,6 +57,19 @@ def test_the_bias_steers_the_choice_only(routing):
     torch.testing.assert_close(
         weights_RC, routing.scale * scores_RC / scores_RC.sum(-1, keepdim=True)
     )
+
+
+@pytest.mark.parametrize("routing", [KIMI, DEEPSEEK, Routing(13, 13, normalized=False)], ids=str)
+def test_a_row_chooses_the_same_to_the_bit_in_any_company(routing):
+    """`torch.sigmoid` gives what lies at the end of a tensor other bits."""
+    generator = torch.Generator().manual_seed(0)
+    logits_RE = torch.randn(200, routing.num_experts, generator=generator)
+    bias_E = torch.zeros(routing.num_experts)
+    experts_RC, weights_RC = choose_experts(logits_RE, bias_E, routing)
+    for row in range(200):
+        alone = choose_experts(logits_RE[row : row + 1], bias_E, routing)
+        assert torch.equal(alone[0], experts_RC[row : row + 1])
+        assert torch.equal(alone[1], weights_RC[row : row + 1])
 
 
 def test_ties_go_to_the_smaller_number():
@@ -117,3 +130,18 @@ def test_a_row_has_the_same_bits_in_any_company():
             x_RH[rows], *(part[rows] for part in chosen), experts, shared_RH[rows]
         )
         assert torch.equal(alone_RH, together_RH[rows])
+
+
+def test_a_mixture_routes_in_float32():
+    """Of two experts that a bfloat16 cannot tell apart, the better one is chosen."""
+    experts, shared_RH = small_experts(2, 32, 16, torch.bfloat16), torch.zeros(1, 32).bfloat16()
+    x_RH = torch.ones(1, 32).bfloat16()
+    router_EH = torch.full((2, 32), 1 / 32)
+    router_EH[1] += 1e-5
+    mixture = Mixture(DenseLinear(router_EH), torch.zeros(2), Routing(2, 1), experts)
+
+    found_RH = mixture(x_RH, shared_RH)
+
+    assert router_EH.bfloat16().unique().numel() == 1
+    assert torch.equal(found_RH, experts[1](x_RH))
+    assert not torch.equal(found_RH, experts[0](x_RH))

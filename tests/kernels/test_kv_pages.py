@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kernels.kv_pages import (
     PAGE_LEN,
     new_pages,
+    new_shared_pages,
     num_pages_for,
     slots_in_pool,
     values_of_pages,
@@ -33,6 +34,14 @@ def filled():
     kv = new_pages(5, 3, 2, 4, k_SCD)
     kv.write(1, slots_in_pool(PAGES_B, torch.arange(SLOTS)), k_SCD, v_SCD)
     return kv, k_SCD, v_SCD
+
+
+def filled_with_shared():
+    """The same of keys that are their own values."""
+    k_SCD = torch.randn(SLOTS, 2, 4, generator=torch.Generator().manual_seed(0))
+    kv = new_shared_pages(5, 3, 2, 4, k_SCD)
+    kv.write(1, slots_in_pool(PAGES_B, torch.arange(SLOTS)), k_SCD, k_SCD)
+    return kv, k_SCD, k_SCD
 
 
 def assert_holds(kv, k_SCD, v_SCD):
@@ -72,6 +81,14 @@ def test_a_session_is_read_slot_after_slot():
     assert_holds(*filled())
 
 
+def test_keys_that_are_their_own_values_lie_in_memory_once():
+    kv, k_SCD, v_SCD = filled_with_shared()
+    assert_holds(kv, k_SCD, v_SCD)
+    keys, values = (part.untyped_storage() for part in kv)
+    assert keys.data_ptr() == values.data_ptr()
+    assert keys.nbytes() == kv.keys_PLCKD.numel() * kv.keys_PLCKD.element_size()
+
+
 @given(st.lists(st.tuples(slots, slots), min_size=1, max_size=5))
 def test_any_slots_are_read_in_any_order(pairs):
     kv, _, v_SCD = filled()
@@ -93,10 +110,11 @@ def test_rows_are_written_to_their_slots_and_pages_they_begin_are_emptied(slot, 
     assert_holds(kv, k_SCD, v_SCD)
 
 
+@pytest.mark.parametrize("fill", [filled, filled_with_shared])
 @given(source=st.lists(slots, min_size=1, max_size=20, unique=True), target=st.integers(0, 170))
-def test_moved_slots_lie_in_the_order_given(source, target):
+def test_moved_slots_lie_in_the_order_given(fill, source, target):
     """Sources may lie among the targets: all are read before one is written."""
-    kv, k_SCD, v_SCD = filled()
+    kv, k_SCD, v_SCD = fill()
     moved = torch.arange(target, target + len(source))
     kv.move(slots_in_pool(PAGES_B, torch.tensor(source)), slots_in_pool(PAGES_B, moved))
     k_SCD[moved], v_SCD[moved] = k_SCD[source], v_SCD[source]

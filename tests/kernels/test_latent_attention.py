@@ -73,6 +73,28 @@ def test_values_come_out_as_every_heads_own():
     assert torch.allclose(got, out(torch.cat(values)[None]), atol=1e-5)
 
 
+def test_queries_may_come_from_hidden_directly():
+    """As queries whose smaller vector is the input itself."""
+    up, x = DenseLinear(random(HEADS * 10, INPUTS, seed=2)), random(5, INPUTS, seed=7)
+    direct = LatentQueries(None, up, KEY_UP.mT)(x)
+
+    written_out = up(x).view(5, HEADS, 10)
+
+    latent = torch.einsum("ran,anl->ral", written_out[..., :6], KEY_UP)
+    even, first, odd, other = direct.view(5, HEADS, 12).split((2, 4, 2, 4), dim=-1)
+    assert torch.allclose(torch.cat((first, other), dim=-1), latent, atol=1e-6)
+    assert torch.equal(torch.stack((even, odd), dim=-1).flatten(-2), written_out[..., 6:])
+
+
+def test_ups_of_keys_and_values_lie_head_after_head_in_one_matrix():
+    together = torch.cat((KEY_UP, VALUE_UP), dim=1).flatten(0, 1)
+
+    key_up_ALN, value_up_AVL = SIZES.ups(together)
+
+    assert torch.equal(key_up_ALN, KEY_UP.mT)
+    assert torch.equal(value_up_AVL, VALUE_UP)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 16, 17, 40])
 def test_a_row_has_the_same_bits_alone_and_in_a_batch(rows, dtype):

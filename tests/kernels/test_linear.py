@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import linear
-from kernels.linear import ROW_BLOCK, DenseLinear, padded_rows, row_blocked_linear
+from kernels.linear import (
+    ROW_BLOCK,
+    DenseLinear,
+    JoinedLinear,
+    padded_rows,
+    row_blocked_linear,
+)
 
 SHAPES = [(1, 1), (7, 4097), (48, 64), (257, 33), (576, 1728), (1536, 576)]
 DTYPES = [torch.float32, torch.bfloat16]
@@ -145,3 +151,11 @@ def test_wide_blocks_give_the_bits_of_narrow_ones_where_they_are_used(shape, dty
     x_RK = normal(100, shape[1], seed=6, dtype=dtype)
     narrow_RN = row_blocked_linear(x_RK, apply.weight_NK, apply.bias_N, False)
     assert torch.equal(apply(x_RK), narrow_RN)
+
+
+def test_joined_layers_say_what_each_says_one_beside_the_other():
+    parts = [layer((48, 64), torch.bfloat16, True), layer((7, 64), torch.bfloat16, False)]
+    x_RK = normal(5, 64, seed=3, dtype=torch.bfloat16)
+    joined = JoinedLinear(*parts)
+    assert torch.equal(joined(x_RK), torch.cat([part(x_RK) for part in parts], dim=1))
+    assert joined.like.dtype == torch.bfloat16

@@ -15,7 +15,9 @@ from kernels.quantized_linear import (
     Int4Linear,
     Int8Linear,
     new_linear,
+    pack_int4,
     quantize_rows,
+    unpack_int4,
 )
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -136,6 +138,50 @@ def test_a_layer_of_4_bits_multiplies_weights_of_its_activations_dtype(shape, dt
     in_use_NK = weights_NGK.flatten(1)[:, : shape[1]].to(dtype)
     expected_RN = DenseLinear(in_use_NK, bias_N)(x_RK)
     assert torch.equal(Int4Linear(weight_NK, bias_N)(x_RK), expected_RN)
+
+
+@pytest.mark.parametrize("inputs", [1, 8, 33, 64])
+def test_words_of_4_bits_say_every_weight(inputs):
+    """As compressed-tensors packs them: the first of eight inputs in the lowest bits, 8 added."""
+    q_NK = torch.randint(-8, 8, (5, inputs), generator=torch.Generator().manual_seed(inputs))
+    q_NK[0], q_NK[1] = 7, -8
+    words_NX = pack_int4(q_NK)
+    exact = [
+        sum((int(q) + 8) << 4 * i for i, q in enumerate(q_K[at : at + 8]))
+        for q_K in torch.nn.functional.pad(q_NK, (0, -inputs % 8))
+        for at in range(0, inputs, 8)
+    ]
+    assert (words_NX.long() % 2**32).flatten().tolist() == exact
+    assert torch.equal(unpack_int4(words_NX, inputs).long(), q_NK)
+
+
+@every_dtype
+@every_shape
+def test_a_layer_of_packed_words_is_the_one_they_were_packed_of(shape, dtype):
+    weight_NK, x_RK = normal(*shape, seed=8, dtype=dtype), normal(9, shape[1], seed=9, dtype=dtype)
+    bias_N = normal(shape[0], seed=10, dtype=dtype)
+    made = Int4Linear(weight_NK, bias_N)
+    stored = made.words_NX, made.scale_NG.bfloat16()
+    layer = Int4Linear.from_packed(*stored, shape, weight_NK, bias_N)
+    assert torch.equal(layer(x_RK), made(x_RK))
+    assert torch.equal(layer.q_NK, made.q_NK)
+    assert layer.like.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("words", "scales", "dtype"),
+    [
+        ((7, 8), (7, 3), torch.int32),
+        ((7, 9), (7, 2), torch.int32),
+        ((6, 8), (6, 2), torch.int32),
+        ((7, 8), (7, 2), torch.int64),
+    ],
+)
+def test_words_of_another_shape_are_refused(words, scales, dtype):
+    with pytest.raises(ValueError, match=rf"{dtype}.* are not \[7, 64\] weights in groups of 32"):
+        Int4Linear.from_packed(
+            torch.zeros(words, dtype=dtype), torch.ones(scales), (7, 64), torch.empty(0)
+        )
 
 
 @every_dtype

@@ -27,7 +27,9 @@ from target_service.__main__ import WEIGHTS, load, main, until_one_ends
 from target_service.config import TargetConfig
 from target_service.engine import Engine
 from target_service.session import Session
+from target_service.weights import read_config
 from tests.target_service.served_target import open_request
+from tests.tiny_deepseek import nested, quantized, write_checkpoint, write_tiny_deepseek
 from tests.tiny_llama import write_tiny_llama
 
 
@@ -155,6 +157,18 @@ class TestLoading:
         assert self.facts(tiny_dir, weights="bf16").weights == "bfloat16"
         with pytest.raises(ValueError, match="weights is 'bf16', but dtype is 'float32'"):
             self.facts(tiny_dir, weights="bf16", dtype="float32")
+
+    def test_a_quantized_checkpoint_says_so_and_names_the_kernels(self, tmp_path):
+        path = write_tiny_deepseek(tmp_path / "plain", dtype=torch.bfloat16)
+        stored = quantized(read_config(path), load_file(path / "model.safetensors"))
+        write_checkpoint(tmp_path / "kimi", *nested(*stored))
+        facts = self.facts(tmp_path / "kimi", kv_tokens=4096)
+        assert (facts.weights, facts.kernels, facts.num_layers) == ("int4", "reference", 3)
+        assert (facts.pairing.tap_dtype, facts.pairing.hidden_size) == (2, 64)
+        with pytest.raises(ValueError, match=r"no latent attention; .* head_dim 28, latent"):
+            self.facts(tmp_path / "kimi", kernels="native", kv_tokens=4096)
+        with pytest.raises(ValueError, match="weights is 'int8', but the checkpoint's are"):
+            self.facts(tmp_path / "kimi", weights="int8", kv_tokens=4096)
 
     def test_unknown_weights_are_refused_by_name(self, tiny_dir):
         with pytest.raises(ValueError, match="one of auto, bf16, int8, int4, got 'int3'"):

@@ -12,7 +12,7 @@ import torch
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.eagle3_layer import angles, decoder_layer
 from draft_service.drafters.eagle3_tensors import Eagle3Tensors
-from kernels.gpu.decoder import Stack, Weight
+from kernels.gpu.stack import Stack, Weight
 from kernels.linear import DenseLinear
 from protos.messages import MAX_TREE_NODES
 

@@ -14,8 +14,9 @@ from kernels.decoder import decode_layers as on_cpu
 from kernels.elementwise import rms_norm
 from kernels.gpu.attention_plan import plan_attention
 from kernels.gpu.attention_shape import AttentionShape, StepRows, Tiling, new_plan
-from kernels.gpu.decoder import Places, Stack, Weight, decode_layers, new_layer_buffers
+from kernels.gpu.decoder import Places, decode_layers, new_layer_buffers
 from kernels.gpu.pages import new_pages
+from kernels.gpu.stack import Stack, Weight
 from kernels.kv_pages import new_pages as new_cpu_pages
 from kernels.linear import DenseLinear
 from kernels.quantized_linear import new_linear
