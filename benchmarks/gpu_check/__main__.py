@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu_check [--json FILE]`: every kernel on this device, right and how fast.
+"""`python -m benchmarks.gpu_check [--json FILE]`: kernels and steps, right and how fast.
 
 Exit code 1 if one is wrong, 2 where there is no device.
 """
@@ -19,6 +19,7 @@ from benchmarks.gpu_check import (
     elementwise_cases,
     product_cases,
     sampling_cases,
+    steps,
 )
 from benchmarks.gpu_check.case import KIMI, Case, Sizes
 from benchmarks.gpu_check.measuring import Clock
@@ -76,9 +77,14 @@ def main(arguments: list[str]) -> int:
     for case in all_cases(KIMI, device):
         found.append(measured(case, clock))
         print(line_of(found[-1]), flush=True)
+    of_steps = []
+    for shape in steps.SHAPES:
+        of_steps.append(steps.measured(shape, device))
+        print(json.dumps(of_steps[-1]), flush=True)
     if options.json is not None:
-        options.json.write_text(json.dumps(about | {"kernels": found}, indent=2) + "\n")
-    return 0 if all(one["right"] for one in found) else 1
+        report = about | {"kernels": found, "steps": of_steps}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0 if all(one["right"] for one in (*found, *of_steps)) else 1
 
 
 if __name__ == "__main__":

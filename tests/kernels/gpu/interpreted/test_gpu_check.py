@@ -5,8 +5,11 @@ import dataclasses
 import pytest
 import torch
 
+from benchmarks.gpu_check import steps
 from benchmarks.gpu_check.__main__ import all_cases, main
 from benchmarks.gpu_check.case import SMALL, excess_of, excess_of_equal
+from benchmarks.gpu_check.steps import StepShape
+from protos.messages import Verdict
 
 CPU = torch.device("cpu")
 CASES = list(all_cases(SMALL, CPU))
@@ -16,6 +19,23 @@ CASES = list(all_cases(SMALL, CPU))
 def test_a_kernel_is_right_and_one_that_does_nothing_is_not(case):
     assert not dataclasses.replace(case, launch=lambda: None).checked() <= 1
     assert case.checked() <= 1
+
+
+def test_a_step_is_the_same_launched_and_replayed(monkeypatch):
+    tiny = StepShape("tiny", 32, 64, 1, 2, 1, 16, 150, sessions=1, context=5, drafts=1)
+    monkeypatch.setattr(steps, "_REPEATS", 1)
+    assert steps.measured(tiny, CPU)["right"]
+
+
+def test_steps_that_differ_in_a_bit_are_not_the_same():
+    verdict = Verdict(committed_len=3, path=(1,), tokens=(7, 8), logprobs=(-1.0, -2.0))
+    taps_KX = torch.ones(2, 3)
+    other_KX = taps_KX.nextafter(torch.zeros(2, 3))
+    assert steps.alike((verdict, taps_KX), (verdict, taps_KX.clone()))
+    assert not steps.alike((verdict, taps_KX), (verdict, other_KX))
+    for changed in ({"path": ()}, {"tokens": (7, 9)}, {"logprobs": (-1.0, -2.5)}):
+        other = dataclasses.replace(verdict, **changed)
+        assert not steps.alike((verdict, taps_KX), (other, taps_KX))
 
 
 def test_what_is_no_number_is_wrong():
