@@ -8,7 +8,7 @@ import torch
 
 from kernels.gpu.packed_int4 import pack_checkpoint, pack_linear, stack
 from kernels.gpu.w4_linear import parts_of, scratch_elements, tile_for, w4_linear
-from kernels.quantized_linear import Int4Linear
+from kernels.quantized_linear import Int4Linear, pack_int4
 from tests.kernels.gpu.interpreted.test_linear import assert_near, normal, twice, unwritten
 from tests.kernels.gpu.proofs.memory_guard import as_bytes, launch_guarded
 
@@ -40,16 +40,17 @@ def checkpoint_words(q_NK):
 def twice_the_layer(outputs, order_G):
     """A layer for inputs whose products cancel: see `twice`."""
     layer = any_layer(outputs, 16 * len(order_G))
-    layer.q_NK = twice(layer.q_NK, 1, order_G)
-    layer.scale_NG = layer.scale_NG.repeat(1, 2)[:, order_G]
-    return layer
+    return layer_of(twice(layer.q_NK, 1, order_G), layer.scale_NG.repeat(1, 2)[:, order_G])
 
 
 def any_layer(*shape):
     """All 16 integers, -8 too, which quantizing never gives."""
-    layer = Int4Linear(torch.randn(*shape))
-    layer.q_NK = torch.randint(-8, 8, shape, dtype=torch.int8)
-    return layer
+    scale_NG = Int4Linear(torch.randn(*shape)).scale_NG
+    return layer_of(torch.randint(-8, 8, shape, dtype=torch.int8), scale_NG)
+
+
+def layer_of(q_NK, scale_NG):
+    return Int4Linear.from_packed(pack_int4(q_NK), scale_NG, q_NK.shape, scale_NG)
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (5, 288), (130, 2048)], ids=str)
