@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from kernels.decoder import DecoderLayer
+from kernels.decoder import Angles, DecoderLayer
 from kernels.linear import DenseLinear, Linear
 
 
@@ -39,16 +39,13 @@ class Weight(NamedTuple):
 
     def to(self, device: torch.device) -> Weight:
         """Return it on a device."""
-        return Weight(self.weight_NK.to(device), _on(self.bias_N, device))
+        bias_N = None if self.bias_N is None else self.bias_N.to(device)
+        return Weight(self.weight_NK.to(device), bias_N)
 
     def rows(self, first: int, end: int) -> Weight:
         """Return some of its outputs."""
         bias_N = None if self.bias_N is None else self.bias_N[first:end]
         return Weight(self.weight_NK[first:end], bias_N)
-
-
-def _on(tensor: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
-    return None if tensor is None else tensor.to(device)
 
 
 def _dense(layer: Linear) -> DenseLinear:
@@ -87,9 +84,7 @@ class LayerWeights(NamedTuple):
 
     def to(self, device: torch.device) -> LayerWeights:
         """Return them on a device."""
-        return LayerWeights._make(
-            part.to(device) if isinstance(part, Weight) else _on(part, device) for part in self
-        )
+        return LayerWeights._make(part if part is None else part.to(device) for part in self)
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ class Stack:
     """Layers of one shape, and cos and sin of every position, [P, D] each."""
 
     layers: tuple[LayerWeights, ...]
-    angles: tuple[torch.Tensor, torch.Tensor]
+    angles: Angles
     heads: int
     kv_heads: int
     head_dim: int
@@ -106,10 +101,7 @@ class Stack:
 
     @classmethod
     def of(
-        cls,
-        layers: Sequence[DecoderLayer],
-        angles: tuple[torch.Tensor, torch.Tensor],
-        device: torch.device | None = None,
+        cls, layers: Sequence[DecoderLayer], angles: Angles, device: torch.device | None = None
     ) -> Stack:
         """Take layers of kernels/decoder.py, to `device` one after the other, or where they are.
 

@@ -51,7 +51,7 @@ def alone(models):
     return told
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     model=st.sampled_from(MODELS),
     case=st.sampled_from(CASES),
@@ -67,7 +67,7 @@ def test_any_cut_into_chunks_steps_and_trees_tells_the_same(
     speculate(session, reference.tokens, rng, nodes).assert_begins_as(reference)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     model=st.sampled_from(MODELS),
     cases=st.lists(st.sampled_from(CASES), min_size=2, max_size=6),
