@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from grpc import StatusCode
 
 from gateway.generator import Generator
@@ -59,6 +61,7 @@ class HttpFront:
             # A client that goes away cancels what was done for it.
             handler_cancellation=True,
             access_log=None,
+            logger=_library_log(),
             keepalive_timeout=_KEEPALIVE_S,
             # A small body must not become a large one.
             auto_decompress=False,
@@ -191,6 +194,17 @@ class HttpFront:
             )
 
 
+def _library_log() -> logging.Logger:
+    """Return aiohttp's own log, without a traceback for everyone who does not speak HTTP."""
+    logger = logging.getLogger("aiohttp.server")
+    logger.addFilter(_is_ours)
+    return logger
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 async def _streamed(
     responses: AsyncIterator[pb.GenerateResponse], envelope: Envelope, reply: Reply, asked: Asked
 ) -> web.StreamResponse:
@@ -215,6 +229,8 @@ async def _body(request: web.Request) -> bytes:
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise HttpError(413, _too_large("more")) from None
+    except web.RequestPayloadError as error:
+        raise HttpError(400, f"the body is broken: {error}") from None
     except TimeoutError:
         raise HttpError(408, f"the body did not come within {_BODY_TIMEOUT_S:.0f} s") from None
 

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from gateway.http.server import HttpFront
-from tests.gateway.local_gateway import PROMPT, LocalGateway, gateway
+from tests.gateway.local_gateway import PROMPT, TIMEOUT_S, LocalGateway, gateway
 
 COMPLETIONS = "/v1/completions"
 CHATS = "/v1/chat/completions"
@@ -40,7 +40,9 @@ async def front(*scripts: Any, **rules: Any) -> AsyncIterator[LocalFront]:
     async with gateway(*scripts, **rules) as local:
         http = HttpFront(local.generator)
         port = await http.start("127.0.0.1:0")
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        url = f"http://127.0.0.1:{port}"
+        async with aiohttp.ClientSession(url, timeout=timeout) as client:
             yield LocalFront(http, client, local)
         await http.stop(0)
 

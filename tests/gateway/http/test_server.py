@@ -1,6 +1,7 @@
 """Requests over a real socket: what comes back, what is refused and how, and what is left."""
 
 import asyncio
+import gzip
 import json
 import subprocess
 import sys
@@ -155,11 +156,50 @@ async def test_a_compressed_body_stays_what_it_is():
     """A kilobyte that becomes a gigabyte is no JSON."""
     async with front() as one:
         headers = JSON | {"Content-Encoding": "gzip"}
-        call = one.client.post(COMPLETIONS, data=b"\x1f\x8b\x08" + bytes(9), headers=headers)
+        data = gzip.compress(json.dumps(body()).encode())
+        call = one.client.post(COMPLETIONS, data=data, headers=headers)
         status, error = await status_and_error(call)
 
     assert status == 400
     assert "not JSON" in error["message"]
+
+
+HEAD = (
+    f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+)
+
+
+async def exchange(port, *pieces):
+    """Send bytes, with time to read them between the pieces; return what comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0.05)
+    answered = await reader.read(400)
+    writer.close()
+    return answered.decode()
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b"no such thing\r\n\r\n",),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 500 + b"\r\n",),
+        (b"GET / HTTP/1.1\r\na: " + b"b" * 10_000 + b"\r\n\r\n",),
+        (HEAD.encode(), b"no chunk\r\n"),
+    ],
+    ids=["no HTTP", "many headers", "long header", "broken body"],
+)
+async def test_what_is_not_http_is_refused_without_a_traceback(pieces, caplog, monkeypatch):
+    """Headers are bounded: 128 of 8190 bytes. A body that breaks is one that does not come."""
+    monkeypatch.setattr("gateway.http.server._BODY_TIMEOUT_S", 0.2)
+    async with front() as one:
+        answered = await exchange(one.client._base_url.port, *pieces)
+        await one.local.all_is_free()
+
+    assert answered.split()[1] in ("400", "408")
+    assert caplog.records == []
 
 
 async def test_both_fronts_have_the_same_places():
@@ -212,7 +252,7 @@ async def test_what_goes_wrong_in_a_stream_is_its_last_event():
 async def test_a_deadline_of_its_own_ends_a_request(stream):
     """Before anything was sent it is a status, after that an event."""
     async with front(silent, waiting) as one:
-        async with one.ask(stream=stream, timeout_s=0.2) as response:
+        async with one.ask(stream=stream, timeout_s=2.0 if stream else 0.1) as response:
             text = await response.text()
         await one.local.all_is_free()
 
