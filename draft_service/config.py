@@ -32,7 +32,7 @@ class DraftConfig(BaseSettings):
     )
     kernels: str = Field("auto", description="auto (native where it can run), native or reference")
     device: str = Field(
-        "auto", description="auto (a GPU if torch finds one), cpu, cuda or cuda:N for EAGLE-3"
+        "cpu", description="cpu, cuda or cuda:N for EAGLE-3, or auto (a GPU if torch finds one)"
     )
     graphs: bool = Field(
         True, description="capture steps on a GPU as CUDA graphs; --no-graphs launches one by one"

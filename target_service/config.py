@@ -31,7 +31,7 @@ class TargetConfig(BaseSettings):
     kernels: str = Field(
         "auto", description="of a CPU: auto (native where it can run), native or reference"
     )
-    device: str = Field("auto", description="auto (cuda where there is one), cpu, cuda or cuda:N")
+    device: str = Field("cpu", description="cpu, cuda, cuda:N, or auto (cuda where there is one)")
     graphs: bool = Field(True, description="capture the steps of a GPU as CUDA graphs")
     threads: int = Field(
         os.cpu_count() or 1, ge=1, le=256, description="threads for matrix products"

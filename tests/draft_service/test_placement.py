@@ -49,6 +49,6 @@ def test_device_and_graphs_are_flags():
     config = DraftConfig(_cli_parse_args=["--device", "cuda:1", "--no-graphs"])
     assert (config.device, config.graphs) == ("cuda:1", False)
     assert (DraftConfig(_cli_parse_args=[]).device, DraftConfig(_cli_parse_args=[]).graphs) == (
-        "auto",
+        "cpu",
         True,
     )
