@@ -10,21 +10,15 @@ pages of a session, E entries of lists, L tapped layers, H hidden.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
+from kernels.gpu.packed_memory import Piece, Pieces
 from protos.messages import MAX_TREE_NODES
 from target_service.buckets import Bucket
 
-Shape = tuple[torch.dtype, tuple[int, ...]]
-Shapes = Mapping[str, Shape]
-
-_ALIGNMENT = 16
-"""Bytes that a thread loads at once."""
 _I32, _I64, _F32, _BF16 = torch.int32, torch.int64, torch.float32, torch.bfloat16
 
 
@@ -91,7 +85,7 @@ class StepLimits:
     hidden: int
 
 
-def input_shapes(bucket: Bucket, limits: StepLimits) -> Shapes:
+def input_shapes(bucket: Bucket, limits: StepLimits) -> Pieces:
     """Return the types and shapes of a bucket's `StepInputs`."""
     rows, nodes, sessions = ((count,) for count in bucket)
     places = (bucket.sessions, MAX_TREE_NODES)
@@ -104,68 +98,23 @@ def input_shapes(bucket: Bucket, limits: StepLimits) -> Shapes:
     of_sessions |= {"first_entries_N": _I32, "early_depths_N": _I32}
     of_sessions |= dict.fromkeys(("presences_N", "frequencies_N", "repetitions_N"), _F32)
     return {
-        **{name: (dtype, rows) for name, dtype in of_rows.items()},
-        **{name: (dtype, nodes) for name, dtype in of_nodes.items()},
-        **{name: (dtype, sessions) for name, dtype in of_sessions.items()},
-        "first_row_N1": (_I32, (bucket.sessions + 1,)),
-        "pages_NX": (_I32, (bucket.sessions, limits.pages)),
-        "parents_NT": (_I32, places),
-        "tree_tokens_NT": (_I64, places),
-        "entries_E4": (_I32, (limits.entries, 4)),
+        **{name: Piece(dtype, rows) for name, dtype in of_rows.items()},
+        **{name: Piece(dtype, nodes) for name, dtype in of_nodes.items()},
+        **{name: Piece(dtype, sessions) for name, dtype in of_sessions.items()},
+        "first_row_N1": Piece(_I32, (bucket.sessions + 1,)),
+        "pages_NX": Piece(_I32, (bucket.sessions, limits.pages)),
+        "parents_NT": Piece(_I32, places),
+        "tree_tokens_NT": Piece(_I64, places),
+        "entries_E4": Piece(_I32, (limits.entries, 4)),
     }
 
 
-def output_shapes(bucket: Bucket, limits: StepLimits) -> Shapes:
+def output_shapes(bucket: Bucket, limits: StepLimits) -> Pieces:
     """Return the types and shapes of a bucket's `StepOutputs`."""
     return {
-        "tokens_M": (_I64, (bucket.nodes,)),
-        "logprobs_M": (_F32, (bucket.nodes,)),
-        "accepted_N": (_I32, (bucket.sessions,)),
-        "paths_NT": (_I32, (bucket.sessions, MAX_TREE_NODES)),
-        "taps_RLH": (_BF16, (bucket.rows, limits.tap_layers, limits.hidden)),
+        "tokens_M": Piece(_I64, (bucket.nodes,)),
+        "logprobs_M": Piece(_F32, (bucket.nodes,)),
+        "accepted_N": Piece(_I32, (bucket.sessions,)),
+        "paths_NT": Piece(_I32, (bucket.sessions, MAX_TREE_NODES)),
+        "taps_RLH": Piece(_BF16, (bucket.rows, limits.tap_layers, limits.hidden)),
     }
-
-
-class Layout:
-    """Where pieces lie in a memory of bytes: side by side in their order, each aligned."""
-
-    def __init__(self, shapes: Shapes) -> None:
-        self._shapes = shapes
-        self._offsets: dict[str, int] = {}
-        self.num_bytes = 0
-        for name, (dtype, shape) in shapes.items():
-            self._offsets[name] = self.num_bytes
-            taken = dtype.itemsize * math.prod(shape)
-            self.num_bytes += -(-taken // _ALIGNMENT) * _ALIGNMENT
-
-    def views(self, memory_B: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the pieces of a memory, by name."""
-        return {
-            name: memory_B[begin : begin + dtype.itemsize * math.prod(shape)]
-            .view(dtype)
-            .view(shape)
-            for name, (dtype, shape) in self._shapes.items()
-            for begin in (self._offsets[name],)
-        }
-
-    def bytes_with(self, name: str, count: int) -> int:
-        """Return how many bytes lie before a piece, and in the first rows of it."""
-        dtype, (_, *row) = self._shapes[name]
-        return self._offsets[name] + count * dtype.itemsize * math.prod(row)
-
-
-class TwinMemory:
-    """So many bytes on the host, where the device can reach them, and as many on the device."""
-
-    def __init__(self, num_bytes: int, device: torch.device) -> None:
-        pinned = device.type == "cuda"
-        self.host_B = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=pinned)
-        self.device_B = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
-
-    def to_device(self, num_bytes: int) -> None:
-        """Copy the first bytes, in the order of the stream's work."""
-        self.device_B[:num_bytes].copy_(self.host_B[:num_bytes], non_blocking=True)
-
-    def to_host(self, num_bytes: int) -> None:
-        """Copy the first bytes back. They are there when the stream has come so far."""
-        self.host_B[:num_bytes].copy_(self.device_B[:num_bytes], non_blocking=True)

@@ -22,6 +22,7 @@ from kernels.gpu.decoder import Places, decode_layers
 from kernels.gpu.kept_limit import RowFilters
 from kernels.gpu.kv_moves import move_accepted
 from kernels.gpu.linear import linear
+from kernels.gpu.packed_memory import Layout, TwinMemory
 from kernels.gpu.pages import Pages
 from kernels.gpu.row_slots import find_slots
 from kernels.gpu.tap_gather import gather_taps
@@ -30,10 +31,8 @@ from kernels.gpu.tree_shaping import TreeLists, shape_trees
 from kernels.gpu.tree_walk import Walked, tree_walk
 from target_service.buckets import Bucket
 from target_service.device_buffers import (
-    Layout,
     StepInputs,
     StepOutputs,
-    TwinMemory,
     input_shapes,
     output_shapes,
 )

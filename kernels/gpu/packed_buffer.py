@@ -1,55 +1,29 @@
-"""Many small tensors in one piece of memory, so that they reach a GPU, or leave it, in one copy.
-
-The host writes and reads views of a piece that is pinned; kernels have views of its twin.
-"""
+"""Pieces on the host and on a device that always travel together, in the order asked for."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
-# Kernels load 16 bytes at a time from addresses that are known to be multiples of it.
-_ALIGNMENT = 16
-
-
-class Piece(NamedTuple):
-    """A tensor of the buffer."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape)
+from kernels.gpu.packed_memory import Layout, Piece, TwinMemory
 
 
 class PackedBuffer:
-    """Pieces on the host and on a device, in the order they were asked for. All zeros at first.
-
-    `memory` is the device's side of all of them, in bytes.
-    """
+    """All zeros at first. `memory` is the device's side of all pieces, in bytes."""
 
     def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
-        spans = [-(-piece.num_bytes // _ALIGNMENT) * _ALIGNMENT for piece in pieces]
-        firsts = [sum(spans[:index]) for index in range(len(spans))]
-        self._host = torch.zeros(sum(spans), dtype=torch.uint8, pin_memory=device.type == "cuda")
-        self.memory = torch.zeros(sum(spans), dtype=torch.uint8, device=device)
+        layout = Layout({str(number): piece for number, piece in enumerate(pieces)})
+        self._twins = TwinMemory(layout.num_bytes, device)
+        self.memory = self._twins.device_B
         self.on_host, self.on_device = (
-            tuple(_view(memory, at, piece) for at, piece in zip(firsts, pieces, strict=True))
-            for memory in (self._host, self.memory)
+            tuple(layout.views(side_B).values()) for side_B in (self._twins.host_B, self.memory)
         )
 
     def upload(self) -> None:
         """Send all pieces. What is launched next sees them; the host may not write before that."""
-        self.memory.copy_(self._host, non_blocking=True)
+        self._twins.to_device(len(self.memory))
 
     def download(self) -> None:
         """Wait for what was launched, and fetch all pieces."""
-        self._host.copy_(self.memory)
-
-
-def _view(memory: torch.Tensor, first: int, piece: Piece) -> torch.Tensor:
-    return memory[first : first + piece.num_bytes].view(piece.dtype).view(piece.shape)
+        self._twins.host_B.copy_(self.memory)

@@ -13,7 +13,7 @@ import torch
 
 from draft_service.drafters.eagle3_gpu.launches import Job
 from draft_service.graphs import Bucket
-from kernels.gpu.packed_buffer import Piece
+from kernels.gpu.packed_memory import Piece
 from kernels.noise import seeds_of_rows
 
 _CPU = torch.device("cpu")

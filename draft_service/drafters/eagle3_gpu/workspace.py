@@ -21,7 +21,7 @@ from kernels.gpu.candidates import Candidates, CandidateScratch
 from kernels.gpu.decoder import LayerBuffers, new_layer_buffers
 from kernels.gpu.frontier import Frontier, Nodes, num_nodes
 from kernels.gpu.frontier_rows import FrontierRows
-from kernels.gpu.packed_buffer import Piece
+from kernels.gpu.packed_memory import Piece
 from kernels.gpu.pages import Pages, new_pages
 from kernels.gpu.vocabulary import BLOCK_LEN
 from kernels.kv_pages import num_pages_for

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.gpu.packed_buffer import PackedBuffer, Piece
+from kernels.gpu.packed_buffer import PackedBuffer
+from kernels.gpu.packed_memory import Piece
 
 CPU = torch.device("cpu")
 DTYPES = torch.int64, torch.int32, torch.bfloat16, torch.float32, torch.uint8

@@ -9,14 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels.gpu.packed_memory import Layout, TwinMemory
 from protos.messages import DraftTree, SamplingParams
 from target_service.buckets import Bucket
 from target_service.device_buffers import (
-    Layout,
     StepInputs,
     StepLimits,
     StepOutputs,
-    TwinMemory,
     input_shapes,
     output_shapes,
 )
