@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from target_service.engine import Engine
 from target_service.kv_memory import PAGE_LEN
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.prefix_cache import PrefixCache
 from tests.target_service.engine_cases import (
     NUM_NEW,
@@ -31,7 +31,7 @@ from tests.target_service.played_session import PlayedSession, Told
 CHUNK_LEN = 40
 
 
-def batch_of(model: Llama, num_pages: int) -> Batch:
+def batch_of(model: TargetModel, num_pages: int) -> Batch:
     engine = Engine(model, TAPS, num_pages)
     return Batch(engine, num_pages, vocab_size=VOCAB, step_rows=128, chunk_len=CHUNK_LEN)
 

@@ -19,8 +19,9 @@ from kernels import decoder
 from target_service.models.target_model import TargetModel
 from target_service.weights import read_config
 from tests.target_service.engine_cases import NUM_NEW, SAMPLINGS, VOCAB, play, prompt_of
+from tests.target_service.played_batch import Batch
 from tests.target_service.played_session import Told, forward_chain, load_model
-from tests.target_service.test_batches import Batch
+from tests.target_service.test_batches import batch_of
 from tests.target_service.test_engine import assert_same_rows, speculate
 from tests.tiny_deepseek import YARN, nested, quantized, write_checkpoint, write_tiny_deepseek
 
@@ -78,7 +79,7 @@ def test_any_cut_into_chunks_steps_and_trees_tells_the_same(
 def test_sessions_in_any_company_tell_what_each_tells_alone(
     models, alone, model, cases, num_pages, nodes, rng
 ):
-    batch = Batch(models[model], num_pages)
+    batch = batch_of(models[model], num_pages)
     clients = [
         batch.open(f"s{i}", SAMPLINGS[sampling], prompt_of(length), alone(model, sampling, length))
         for i, (sampling, length) in enumerate(cases)

@@ -211,7 +211,7 @@ def test_a_token_takes_one_latent_and_one_rotated_part_in_the_cache_twice(tmp_pa
     """Not a key and a value of every head: of Kimi's drafter 2 304 bytes, not 49 152."""
     drafter = load(write(tmp_path))
 
-    pages = drafter._pool.kv
+    pages = drafter._kv
 
     assert pages.keys_PLCKD.shape[2:] == (1, 64, 24 + 8)
     assert pages.values_PLCJD2.shape[2:] == (1, 32, 24 + 8, 2)
