@@ -36,12 +36,12 @@ demo: setup
 # A drafter as the shipped one from nothing: record the embedded model, train on what it said,
 # judge the result on what was held out. Each step goes on where it was interrupted.
 WORK := build/drafter
-DATA_TOKENS ?= 650000
-TRAIN_TOKENS ?= 2900000
+DATA_TOKENS ?= 2000000
+TRAIN_TOKENS ?= 3200000
 drafter: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/slipstream record $(WORK)/recording --tokens $(DATA_TOKENS)
-	$(BIN)/slipstream train $(WORK)/recording --out $(WORK)/training --tokens $(TRAIN_TOKENS)
+	$(BIN)/slipstream train $(WORK)/recording --out $(WORK)/training --tokens $(TRAIN_TOKENS) --steps 4
 	$(BIN)/slipstream evaluate $(WORK)/recording --drafter $(WORK)/training/drafter --out $(WORK)/report
 	$(BIN)/slipstream ship $(WORK)/training $(WORK)/report drafters/smollm2-135m-eagle3
 
