@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def pytest_configure(config: pytest.Config) -> None:
         family = next((one for one in FAMILIES if one.name == name), None)
         path = build(SANITIZED if sanitized else FLAGS, family)
         native.library_path = lambda: path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _reference_kernels() -> Iterator[None]:
+    """Whatever a test lets run natively, in the next file the reference runs again."""
+    yield
+    from kernels import native
+
+    native.disable()
 
 
 @pytest.fixture(scope="session")
