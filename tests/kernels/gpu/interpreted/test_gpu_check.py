@@ -33,7 +33,7 @@ def test_steps_that_differ_in_a_bit_are_not_the_same():
     other_KX = taps_KX.nextafter(torch.zeros(2, 3))
     assert steps.alike((verdict, taps_KX), (verdict, taps_KX.clone()))
     assert not steps.alike((verdict, taps_KX), (verdict, other_KX))
-    for changed in ({"path": ()}, {"tokens": (7, 9)}, {"logprobs": (-1.0, -2.5)}):
+    for changed in ({"path": (2,)}, {"tokens": (7, 9)}, {"logprobs": (-1.0, -2.5)}):
         other = dataclasses.replace(verdict, **changed)
         assert not steps.alike((verdict, taps_KX), (other, taps_KX))
 
