@@ -64,7 +64,7 @@ test-interpreted: setup
 test-compiled: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
 
-# On a machine with a GPU. Nothing is installed: it needs torch, triton, safetensors and numpy.
+# On a machine with a GPU. Nothing is installed: benchmarks/gpu_check says what it needs.
 gpu-check:
 	mkdir -p build
 	$(PYTHON) -m benchmarks.gpu_check --json build/gpu-check.json

@@ -178,6 +178,7 @@ def _new_device_engine(
     # Triton is only on Linux, and a CPU has no use for it.
     from kernels.gpu.graphs import capture_on
     from target_service.device_engine import DeviceEngine, Load
+    from target_service.graphs import prepare
 
     assert isinstance(model, Llama), "others were refused"
     load = Load(config.step_rows, config.max_sessions, facts.max_context_len + SPARE_SLOTS)
@@ -189,7 +190,7 @@ def _new_device_engine(
         device,
         capture_on(device, enabled=config.graphs),
     )
-    engine.prepare()
+    prepare(engine)
     return engine
 
 

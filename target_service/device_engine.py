@@ -8,13 +8,13 @@ Legend: K kept rows, N slots, X tapped width (layers * hidden).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.gpu.graphs import Capture, StepGraphs
+from kernels.gpu.graphs import Capture, Captured, StepGraphs
 from kernels.gpu.pages import new_pages
 from kernels.gpu.runtime import check_runnable
 from protos.messages import Verdict, VerifyTimings
@@ -24,7 +24,6 @@ from target_service.device_model import DeviceModel
 from target_service.device_step import DeviceStep, StepMemory
 from target_service.device_verdicts import verdicts_of
 from target_service.engine import Outcome
-from target_service.graphs import prepare
 from target_service.kept_rows import KeptRows
 from target_service.kv_memory import pages_for, slots_of
 from target_service.models.llama import Llama
@@ -93,10 +92,10 @@ class DeviceEngine:
         )
 
     @torch.inference_mode()
-    def prepare(self) -> None:
-        """Capture the usual steps, so that no session waits for it."""
+    def prepare(self, told: Callable[[Bucket, Captured], None]) -> None:
+        """Capture the usual steps, so that no session waits for it; `told` what each cost."""
         with self._on_device():
-            prepare(self._graphs, self._buckets)
+            self._graphs.prepare(self._buckets.usual(), told)
 
     @torch.inference_mode()
     def step(self, batch: Sequence[Rows]) -> list[Outcome]:

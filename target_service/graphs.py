@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import structlog
 
-from kernels.gpu.graphs import Captured, StepGraphs
-from target_service.buckets import Bucket, Buckets
-from target_service.device_step import DeviceStep
+from kernels.gpu.graphs import Captured
+from target_service.buckets import Bucket
+from target_service.device_engine import DeviceEngine
 
 log = structlog.get_logger()
 
 
-def prepare(graphs: StepGraphs[Bucket, DeviceStep], buckets: Buckets) -> None:
-    """Capture the usual buckets, and log what each took."""
+def prepare(engine: DeviceEngine) -> None:
+    """Capture the usual buckets of an engine, and log what each took."""
     costs: list[Captured] = []
 
     def told(bucket: Bucket, captured: Captured) -> None:
         costs.append(captured)
         log.info("step_prepared", **bucket._asdict(), **_rounded(captured))
 
-    graphs.prepare(buckets.usual(), told)
+    engine.prepare(told)
     total = Captured(sum(cost.seconds for cost in costs), sum(cost.num_bytes for cost in costs))
     log.info("steps_prepared", buckets=len(costs), **_rounded(total))
 

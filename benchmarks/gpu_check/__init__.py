@@ -1,4 +1,4 @@
 """`make gpu-check`: what no proof without a device shows, measured and compared on one.
 
-Needs nothing but the repository, torch, triton, safetensors and numpy.
+Needs nothing but the repository, torch, triton, safetensors, numpy and protobuf.
 """

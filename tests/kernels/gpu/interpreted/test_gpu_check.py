@@ -1,6 +1,8 @@
 """The check for a device finds every kernel right in the interpreter, and planted faults wrong."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -48,3 +50,12 @@ def test_without_a_device_nothing_is_checked_and_that_is_said(capsys, monkeypatc
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main([]) == 2
     assert "no GPU" in capsys.readouterr().err
+
+
+def test_it_needs_no_more_than_it_says():
+    """A machine with a GPU may be bare: what services need besides is not imported."""
+    besides = ("aiohttp", "grpc", "pydantic", "rich", "structlog", "transformers", "typer")
+    blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in besides)
+    code = f"import sys\n{blocked}import benchmarks.gpu_check.__main__"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

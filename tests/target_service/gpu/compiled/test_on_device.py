@@ -5,6 +5,7 @@ import torch
 
 from kernels.gpu.graphs import capture_on
 from target_service.device_engine import DeviceEngine, Load
+from target_service.graphs import prepare
 from target_service.models.llama import Llama
 from tests.target_service.gpu.tiny_steps import SAMPLINGS, TAPS
 from tests.target_service.played_session import CACHE_PAGES, PlayedSession, Told
@@ -28,7 +29,7 @@ def told_on_device(model: Llama, right: list[int], *, graphs: bool) -> Told:
     device = torch.device("cuda", 0)
     capture = capture_on(device, enabled=graphs)
     engine = DeviceEngine(model, TAPS, CACHE_PAGES, Load(128, 4, 640), device, capture)
-    engine.prepare()
+    prepare(engine)
     session = play(model, engine)
     session.decode(4)
     session.verify([1 + right[4] % 9, *right[4:8]], [0, 0, 2, 3, 4])

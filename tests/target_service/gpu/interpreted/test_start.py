@@ -15,7 +15,7 @@ from tests.target_service.gpu.tiny_steps import CPU, device_engine, tree, verdic
 
 def test_the_engine_is_made_from_the_settings(directories, monkeypatch):
     prepared = []
-    monkeypatch.setattr(DeviceEngine, "prepare", lambda engine: prepared.append(engine))
+    monkeypatch.setattr(DeviceEngine, "prepare", lambda engine, _: prepared.append(engine))
     config = TargetConfig(
         model=directories["llama"], kv_tokens=1024, max_context_len=128, max_sessions=2
     )
