@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.gpu_check.case import ROUNDED, Case, Sizes, bytes_of, excess_of, normal
+from kernels import tree
 from kernels.gpu.attention_plan import plan_attention
 from kernels.gpu.attention_shape import AttentionShape, StepRows, new_plan
 from kernels.gpu.latent_attention import LATENT_TILINGS, latent_attention
@@ -47,7 +48,7 @@ class _Batch:
         nodes = len(_PARENTS)
         per_session = num_pages_for(context + nodes)
         pages_NX = torch.randperm(_SESSIONS * per_session).view(_SESSIONS, per_session)
-        paths = _paths()
+        paths = tree.paths(_PARENTS)
         masks = [sum(1 << node for node in path) for path in paths]
         depths = [len(path) - 1 for path in paths]
 
@@ -91,13 +92,6 @@ class _Batch:
             size_AV = torch.einsum("at,tav->av", p_AT, v_TAV.abs())
             found.append(excess_of(out_AV, exact_AV, 2 * ROUNDED * size_AV))
         return max(found)
-
-
-def _paths() -> list[tuple[int, ...]]:
-    paths: list[tuple[int, ...]] = []
-    for node, parent in enumerate(_PARENTS):
-        paths.append((*(paths[parent] if parent >= 0 else ()), node))
-    return paths
 
 
 def _paged(sizes: Sizes, device: torch.device) -> Case:

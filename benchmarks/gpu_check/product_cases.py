@@ -28,6 +28,7 @@ from kernels.gpu.packed_int4 import PackedInt4, pack_checkpoint, stack
 from kernels.gpu.router import choose_experts
 from kernels.gpu.w4_linear import scratch_elements as w4_scratch_elements
 from kernels.gpu.w4_linear import w4_linear
+from kernels.quantized_linear import pack_int4
 
 _PROMPT_ROWS = 512
 _MOST_CHOICES = 8
@@ -83,13 +84,10 @@ def _int4_weight(
     outputs: int, inputs: int, device: torch.device
 ) -> tuple[PackedInt4, torch.Tensor]:
     """Return a random weight as a checkpoint holds it, packed, and what it stands for, [N, K]."""
-    q_NK = torch.randint(16, (outputs, inputs), dtype=torch.int32, device=device)
-    shifts = 4 * torch.arange(8, dtype=torch.int32, device=device)
-    words_NK8 = (q_NK.unflatten(1, (-1, 8)).long() << shifts).sum(-1)
-    words_NK8 -= (words_NK8 >> 31) << 32
+    q_NK = torch.randint(-8, 8, (outputs, inputs), dtype=torch.int32, device=device)
     scale_NG = (torch.rand(outputs, inputs // 32, device=device) / inputs**0.5).bfloat16()
-    dense_NK = ((q_NK - 8) * scale_NG.float().repeat_interleave(32, dim=1)).bfloat16()
-    return pack_checkpoint(words_NK8.int(), scale_NG), dense_NK
+    dense_NK = (q_NK * scale_NG.float().repeat_interleave(32, dim=1)).bfloat16()
+    return pack_checkpoint(pack_int4(q_NK), scale_NG), dense_NK
 
 
 def _routing(sizes: Sizes) -> Routing:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from kernels.quantized_linear import INT4_GROUP, Int4Linear
+from kernels.quantized_linear import INT4_GROUP, Int4Linear, unpack_int4
 
 STEP_INPUTS = 8 * INT4_GROUP
 _ZERO = 8
@@ -55,14 +55,12 @@ def pack_checkpoint(weight_packed: torch.Tensor, weight_scale_NG: torch.Tensor) 
         raise ValueError(
             f"{words} words and {weight_scale_NG.shape[1]} scales an output are not groups of 32"
         )
-    shifts = 4 * torch.arange(8, dtype=torch.int32, device=weight_packed.device)
-    nibbles_NK = (weight_packed.int()[..., None] >> shifts & 15).flatten(1)
-    return _pack(nibbles_NK, weight_scale_NG)
+    return _pack(unpack_int4(weight_packed.int(), 8 * words), weight_scale_NG)
 
 
 def pack_linear(layer: Int4Linear) -> PackedInt4:
     """Pack a layer of the reference."""
-    return _pack(layer.q_NK.int() + _ZERO, layer.scale_NG)
+    return _pack(layer.q_NK, layer.scale_NG)
 
 
 def stack(experts: Sequence[PackedInt4]) -> PackedInt4:
@@ -71,9 +69,9 @@ def stack(experts: Sequence[PackedInt4]) -> PackedInt4:
     return PackedInt4(words, scales, experts[0].num_inputs)
 
 
-def _pack(nibbles_NK: torch.Tensor, scale_NG: torch.Tensor) -> PackedInt4:
-    inputs = nibbles_NK.shape[1]
-    nibbles_NK = F.pad(nibbles_NK, (0, -inputs % STEP_INPUTS), value=_ZERO)
+def _pack(q_NK: torch.Tensor, scale_NG: torch.Tensor) -> PackedInt4:
+    inputs = q_NK.shape[1]
+    nibbles_NK = F.pad(q_NK.int(), (0, -inputs % STEP_INPUTS)) + _ZERO
     nibbles_NTJI = nibbles_NK.unflatten(1, (-1, 8, INT4_GROUP))
     words_NTI = torch.zeros_like(nibbles_NTJI[:, :, 0])
     for j in range(8):
