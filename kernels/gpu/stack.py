@@ -42,11 +42,6 @@ class Weight(NamedTuple):
         bias_N = None if self.bias_N is None else self.bias_N.to(device)
         return Weight(self.weight_NK.to(device), bias_N)
 
-    def rows(self, first: int, end: int) -> Weight:
-        """Return some of its outputs."""
-        bias_N = None if self.bias_N is None else self.bias_N[first:end]
-        return Weight(self.weight_NK[first:end], bias_N)
-
 
 def _dense(layer: Linear) -> DenseLinear:
     if not isinstance(layer, DenseLinear):
