@@ -4,26 +4,22 @@ Grouped-query attention, tied or own head, biases (Qwen2), q/k norms (Qwen3). Wh
 has is read from its checkpoint: a bias that is there is added. Taps are the residual stream at the
 input of a layer, un-normed.
 
-Legend: R rows, H hidden, D head size, P positions, T taps, V vocabulary.
+Legend: H hidden, D head size, P positions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-
-from kernels.attention import RowLayout
-from kernels.decoder import DecoderLayer, DecoderStack, decode_layers
-from kernels.kv_pages import KvPages
+from kernels.decoder import DecoderLayer, DecoderStack
 from kernels.linear import Linear
-from kernels.normed_linear import NormedLinear, normed_linear
+from kernels.normed_linear import NormedLinear
 from kernels.quantized_linear import new_linear
 from kernels.rotary import Rope
 from target_service.kv_cache import KvShape
+from target_service.models.target_model import TargetModel
 from target_service.weights import Weights
 
 
@@ -69,8 +65,10 @@ def _max_context_len(config: Mapping[str, Any]) -> int:
     return longest
 
 
-class Llama:
-    """The model. Stateless: tokens, layouts and pages in, hidden states and taps out."""
+class Llama(TargetModel):
+    """The model."""
+
+    config: LlamaConfig
 
     def __init__(
         self,
@@ -92,40 +90,12 @@ class Llama:
         self.head = NormedLinear(head, weights["model.norm.weight"], config.rms_norm_eps)
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.embedding_VH.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.embedding_VH.device
-
-    @property
-    def is_native(self) -> bool:
-        """Whether the native kernels run its layers."""
-        return self.stack.packed is not None
-
-    @property
     def kv_shape(self) -> KvShape:
         """What a slot of this model's cache holds."""
         config = self.config
         return KvShape(
             config.num_layers, config.num_kv_heads, config.head_dim, self.dtype, self.device
         )
-
-    def forward(
-        self,
-        tokens_R: torch.Tensor,
-        layouts: Sequence[RowLayout],
-        kv: KvPages,
-        tap_layers: Sequence[int],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return last hidden states [R, H] and taps [R, T * H] of the rows of many sessions."""
-        h_RH = F.embedding(tokens_R, self.embedding_VH)
-        return decode_layers(h_RH, self.stack, layouts, kv, tap_layers)
-
-    def logits(self, h_RH: torch.Tensor) -> torch.Tensor:
-        """Return float32 logits of hidden states, [R, V]."""
-        return normed_linear(h_RH, self.head)
 
 
 def _layer(config: LlamaConfig, weights: Weights, index: int, weight_format: str) -> DecoderLayer:
