@@ -190,7 +190,7 @@ def _new_device_engine(
         device,
         capture_on(device, enabled=config.graphs),
     )
-    prepare(engine)
+    prepare(engine.prepare)
     return engine
 
 

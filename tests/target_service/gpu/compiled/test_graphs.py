@@ -22,7 +22,7 @@ def test_a_line_a_bucket_and_a_total():
     buckets, captured = Buckets(16, 8), []
     graphs = StepGraphs(EmptyStep, lambda run: captured.append(run) or run)
     with structlog.testing.capture_logs() as lines:
-        prepare(graphs, buckets)
+        prepare(lambda told: graphs.prepare(buckets.usual(), told))
     usual = list(buckets.usual())
     assert [line["event"] for line in lines] == ["step_prepared"] * 5 + ["steps_prepared"]
     assert [(line["rows"], line["nodes"], line["sessions"]) for line in lines[:-1]] == usual

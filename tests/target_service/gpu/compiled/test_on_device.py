@@ -29,7 +29,7 @@ def told_on_device(model: Llama, right: list[int], *, graphs: bool) -> Told:
     device = torch.device("cuda", 0)
     capture = capture_on(device, enabled=graphs)
     engine = DeviceEngine(model, TAPS, CACHE_PAGES, Load(128, 4, 640), device, capture)
-    prepare(engine)
+    prepare(engine.prepare)
     session = play(model, engine)
     session.decode(4)
     session.verify([1 + right[4] % 9, *right[4:8]], [0, 0, 2, 3, 4])
