@@ -121,7 +121,7 @@ def test_weights_side_by_side_have_zeros_where_one_has_no_bias():
     assert joined.bias_N is not None
     assert torch.equal(joined.bias_N[2:], with_bias.bias_N)
     assert not joined.bias_N[:2].any()
-    assert torch.equal(joined.rows(2, 5).weight_NK, with_bias.weight_NK)
+    assert torch.equal(joined.weight_NK[2:], with_bias.weight_NK)
     assert Weight.of(without).bias_N is None
 
 
