@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from draft_service.drafters.eagle3_config import Eagle3Config
+from training.judged import ROW_BLOCK
 from training.unroll import Keys, unrolled_attention
 
 
@@ -28,7 +29,8 @@ class Norm(nn.Module):
         self._eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x.float(), self.weight.shape, self.weight, self._eps)
+        normed = F.rms_norm(x.float(), self.weight.shape, self.weight, self._eps)
+        return normed.to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -42,7 +44,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(inputs, config.num_kv_heads * dim, bias=False)
         self.v_proj = nn.Linear(inputs, config.num_kv_heads * dim, bias=False)
         self.o_proj = nn.Linear(config.num_heads * dim, hidden, bias=False)
-        cos_LD, sin_LD = config.rope.tables(length, torch.float32)
+        # Rows come in whole blocks.
+        cos_LD, sin_LD = config.rope.tables(length + ROW_BLOCK - 1, torch.float32)
         self.cos_LD: torch.Tensor
         self.sin_LD: torch.Tensor
         self.register_buffer("cos_LD", cos_LD, persistent=False)

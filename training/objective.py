@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from training.dataset import Batch
 from training.draft_module import DraftModule
 from training.head_loss import head_loss
+from training.judged import Judged, in_row_blocks
 from training.teacher import Teacher
 from training.unroll import Keys
 
@@ -59,57 +60,63 @@ class Objective:
 
         Only the first `num_steps` steps are taken; of the others nothing is known.
         """
+        batch = in_row_blocks(batch)
         # Row i pairs the tap of token i with token i + 1; what is to be guessed is token i + 2.
         x_BLH = F.embedding(batch.tokens_BL[:, 1:-1], self.embedding_VH)
         labels_BL = self.draft_ids_V[batch.tokens_BL[:, 2:]]
-        judged_BL = batch.answered_BL[:, 2:]
-        h_BLH = module.fuse(batch.taps_BLX[:, :-2, self.drafter_columns])
-        known_R = labels_BL[judged_BL] >= 0
-        targets_RN = self._targets(batch, judged_BL, labels_BL)
-        earlier: list[Keys] = []
-        loss, accepted, started = x_BLH.new_zeros((), dtype=torch.float32), [], []
-        alive_BL = torch.ones_like(judged_BL)
-        for step in range(num_steps):
-            out_BLH, feedback_BLH, keys = module(x_BLH, h_BLH, earlier)
-            earlier.append(keys)
-            # The first rows have no chain that is so long.
-            judged_R = _rows_from(judged_BL, step)[judged_BL]
-            weights_R = (judged_R & known_R) * (self.step_decay**step / judged_R.sum().clamp(min=1))
-            step_loss, guesses_R = head_loss(
-                out_BLH[judged_BL], module.lm_head.weight, targets_RN, weights_R
-            )
-            loss = loss + step_loss
-            right_BL = torch.zeros_like(judged_BL)
-            right_BL[judged_BL] = (guesses_R == labels_BL[judged_BL]) & judged_R
-            alive_BL = right_BL & alive_BL
-            accepted.append(alive_BL.sum())
-            started.append(judged_R.sum())
-            alive_BL = _moved_on(alive_BL)
-            h_BLH = F.pad(feedback_BLH[:, :-1], (0, 0, 1, 0))
-        missing = self.num_steps - num_steps
+        judged = Judged.of(batch.answered_BL[:, 2:], num_steps)
+        labels_R = judged.rows(labels_BL)
+        outs_SRH = self._outs(module, batch, x_BLH, judged, num_steps)
+        loss, guesses_SR = head_loss(
+            outs_SRH,
+            module.lm_head.weight,
+            self._targets(batch, judged, labels_R),
+            self._weights(judged, labels_R),
+        )
+        right_SBL = judged.put_back((guesses_SR == labels_R) & judged.at_SR)
+        missing = (0, self.num_steps - num_steps)
         return Progress(
-            loss,
-            F.pad(torch.stack(accepted), (0, missing)),
-            F.pad(torch.stack(started), (0, missing)),
+            loss, F.pad(_chains(right_SBL), missing), F.pad(judged.at_SR.sum(1), missing)
         )
 
+    def _outs(
+        self,
+        module: DraftModule,
+        batch: Batch,
+        x_BLH: torch.Tensor,
+        judged: Judged,
+        num_steps: int,
+    ) -> torch.Tensor:
+        """Return what the head reads of the judged rows at each step, [S, R, H]."""
+        h_BLH = module.fuse(batch.taps_BLX[:, :-2, self.drafter_columns])
+        earlier: list[Keys] = []
+        outs = []
+        for _ in range(num_steps):
+            out_BLH, feedback_BLH, keys = module(x_BLH, h_BLH, earlier)
+            earlier.append(keys)
+            outs.append(judged.rows(out_BLH))
+            h_BLH = F.pad(feedback_BLH[:, :-1], (0, 0, 1, 0))
+        return torch.stack(outs)
+
+    def _weights(self, judged: Judged, labels_R: torch.Tensor) -> torch.Tensor:
+        """Return what each judged row counts at each step, [S, R]; nothing if it is unknown."""
+        decays_S1 = self.step_decay ** torch.arange(len(judged.at_SR))[:, None]
+        counts_S1 = judged.at_SR.sum(1, keepdim=True).clamp(min=1)
+        return (judged.at_SR & (labels_R >= 0)) * (decays_S1 / counts_S1)
+
     def _targets(
-        self, batch: Batch, judged_BL: torch.Tensor, labels_BL: torch.Tensor
+        self, batch: Batch, judged: Judged, labels_R: torch.Tensor
     ) -> torch.Tensor:
         """Return what the target thinks of the judged rows, [R, N]: the same at every step."""
         # The state of token i + 1 says what comes after it.
         final_BLW = batch.taps_BLX[:, 1:-1, self.final_columns]
-        chosen_R = labels_BL[judged_BL].clamp(min=0)
-        return self.teacher.probs(final_BLW[judged_BL], chosen_R)
+        return self.teacher.probs(judged.rows(final_BLW), labels_R.clamp(min=0))
 
 
-def _rows_from(mask_BL: torch.Tensor, first: int) -> torch.Tensor:
-    """Return the mask without the rows before `first`."""
-    mask_BL = mask_BL.clone()
-    mask_BL[:, :first] = False
-    return mask_BL
-
-
-def _moved_on(mask_BL: torch.Tensor) -> torch.Tensor:
-    """Return the mask one row on."""
-    return F.pad(mask_BL[:, :-1], (1, 0))
+def _chains(right_SBL: torch.Tensor) -> torch.Tensor:
+    """Count the chains of guesses that were right so far, [S]. Each goes on one row further."""
+    alive_BL, alive = right_SBL[0], [right_SBL[0].sum()]
+    for right_BL in right_SBL[1:]:
+        alive_BL = right_BL & F.pad(alive_BL[:, :-1], (1, 0))
+        alive.append(alive_BL.sum())
+    return torch.stack(alive)

@@ -104,7 +104,7 @@ class Trainer:
         self._checkpoint = directory / "checkpoint.safetensors"
         self._curves = Curves(directory / "training.csv")
         self._optimizer = torch.optim.AdamW(
-            module.parameters(), betas=(0.9, 0.95), weight_decay=schedule.weight_decay
+            module.parameters(), betas=(0.9, 0.95), weight_decay=schedule.weight_decay, fused=True
         )
         self._place = {"step": 0, "tokens": 0, "epoch": 0, "batch": 0}
         if self._checkpoint.exists():

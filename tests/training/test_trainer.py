@@ -172,7 +172,7 @@ def test_a_training_that_bursts_says_so(recorded, target_dir, tmp_path, monkeypa
 
     class Bursting(train_module.ChosenTokens):
         def probs(self, final_RW, draft_tokens_R):
-            return torch.full((len(draft_tokens_R), DRAFT_VOCAB), 1e38)
+            return torch.full((len(draft_tokens_R), DRAFT_VOCAB), torch.inf)
 
     monkeypatch.setattr(train_module, "TargetHead", lambda *_: Bursting(DRAFT_VOCAB))
     with pytest.raises(ValueError, match=r"the loss is (inf|nan) at step 0"):
