@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from training.train import Recipe, train
 from training.trainer import Schedule
 
+# Of malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 2**30
+
 
 def run_train(
     recordings: Sequence[Path],
@@ -25,12 +31,23 @@ def run_train(
     console: Console,
 ) -> None:
     """Train, or go on with what was begun in `out`. Raises ValueError if things do not fit."""
+    _keep_freed_memory()
+    # Code for a product of a size is generated once, if it is still there when the size comes back.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
     _join_group()
     with _progress(console) as progress:
         view = _View(progress, schedule, console)
         drafter = train(recordings, model, recipe, schedule, out, view.told)
     console.print(f"the drafter is in {drafter}")
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep what is freed: every step takes as much again, and new pages are zeroed."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        for option in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+            libc.mallopt(option, _KEPT_BYTES)
 
 
 def _join_group() -> None:

@@ -10,6 +10,7 @@ C key-value heads, N draft vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +30,28 @@ class Norm(nn.Module):
         self._eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normed = F.rms_norm(x.float(), self.weight.shape, self.weight, self._eps)
-        return normed.to(x.dtype)
+        return _RmsNorm.apply(x, self.weight, self._eps)  # type: ignore[no-untyped-call]
+
+
+class _RmsNorm(torch.autograd.Function):
+    """As torch's, in the input's type outside and float32 inside, with half of its passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        wide = x.float()
+        scale = torch.linalg.vecdot(wide, wide)[..., None].div_(x.shape[-1]).add_(eps).rsqrt_()
+        ctx.save_for_backward(x, weight, scale)
+        return torch.mul(wide, scale).mul_(weight).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        x, weight, scale = ctx.saved_tensors
+        normed = x.float() * scale
+        wide = grad.float()
+        weight_grad = (wide * normed).flatten(0, -2).sum(0)
+        wide = wide * weight
+        along = torch.linalg.vecdot(wide, normed)[..., None].div_(x.shape[-1])
+        return wide.sub_(normed.mul_(along)).mul_(scale).to(x.dtype), weight_grad, None
 
 
 class Attention(nn.Module):
@@ -103,7 +124,7 @@ class MidLayer(nn.Module):
     ) -> tuple[torch.Tensor, Keys]:
         normed_BLH = self.hidden_norm(h_BLH)
         residual_BLH = normed_BLH if self._residual_is_normed else h_BLH
-        pair = torch.cat((self.input_layernorm(x_BLH), normed_BLH), dim=-1)
+        pair = torch.cat((x_BLH, normed_BLH), dim=-1)
         attended_BLH, keys = self.self_attn(pair, earlier)
         h_BLH = residual_BLH + attended_BLH
         return h_BLH + self.mlp(self.post_attention_layernorm(h_BLH)), keys
@@ -128,6 +149,10 @@ class DraftModule(nn.Module):
         self.norm = Norm(hidden, eps)
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
 
+    def embed(self, x_BLH: torch.Tensor) -> torch.Tensor:
+        """Return the target's embeddings as every step reads them, [B, L, H]."""
+        return self.midlayer.input_layernorm(x_BLH)
+
     def fuse(self, taps_BLX: torch.Tensor) -> torch.Tensor:
         """Return the hidden states that taps stand for, [B, L, H]."""
         config = self.config
@@ -142,7 +167,10 @@ class DraftModule(nn.Module):
     def forward(
         self, x_BLH: torch.Tensor, h_BLH: torch.Tensor, earlier: Sequence[Keys]
     ) -> tuple[torch.Tensor, torch.Tensor, Keys]:
-        """Return what the head reads, what the next guess is fed, [B, L, H], and the keys."""
+        """Return what the head reads, what the next guess is fed, [B, L, H], and the keys.
+
+        x are the rows' tokens, embedded; h what is known of those before.
+        """
         h_BLH, keys = self.midlayer(x_BLH, h_BLH, earlier)
         normed_BLH = self.norm(h_BLH)
         return normed_BLH, normed_BLH if self.config.norm_output else h_BLH, keys

@@ -17,8 +17,11 @@ from typing import Any
 
 import torch
 
-_LOGITS_AT_ONCE = 256
-"""Rows whose logits lie near at once, those of all steps together."""
+_ROWS_AT_ONCE = 1024
+"""Of all steps together. The head's gradient, which is as large as the head, is read once for so
+many."""
+_WIDE_ROWS_AT_ONCE = 128
+"""Whose logits are near while they are float32."""
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -34,16 +37,16 @@ class _HeadLoss(torch.autograd.Function):
         grad_NH = torch.zeros_like(head_NH)
         grad_SRH = torch.empty_like(h_SRH, dtype=torch.bfloat16)
         guesses_SR = torch.empty_like(weights_SR, dtype=torch.long)
-        loss, at_once = weights_SR.new_zeros(()), max(1, _LOGITS_AT_ONCE // len(h_SRH))
+        loss, at_once = weights_SR.new_zeros(()), max(1, _ROWS_AT_ONCE // len(h_SRH))
         for first in range(0, len(targets_RN), at_once):
             now = slice(first, first + at_once)
             h, targets, weights = h_SRH[:, now].bfloat16(), targets_RN[now], weights_SR[:, now]
-            probs_PN, logsums, guesses = _probs(h.flatten(0, 1), low_NH)
-            fits = h.float() * (targets @ low_NH)
-            loss += (weights * (logsums.view_as(weights) - fits.sum(-1))).sum()
-            guesses_SR[:, now] = guesses.view_as(weights)
-            wrong_PN = probs_PN.bfloat16()
+            wrong_PN = h.flatten(0, 1) @ low_NH.T
+            logsums, guesses = _softmax_in_place(wrong_PN)
             wrong_PN.unflatten(0, weights.shape).sub_(targets)
+            fits = (h.float() * (targets @ low_NH)).sum(-1)
+            loss += (weights * (logsums.view_as(weights) - fits)).sum()
+            guesses_SR[:, now] = guesses.view_as(weights)
             weights_SR1 = weights[..., None]
             grad_SRH[:, now] = (wrong_PN @ low_NH).view_as(h) * weights_SR1
             grad_NH += wrong_PN.T @ (h * weights_SR1).bfloat16().flatten(0, 1)
@@ -55,18 +58,20 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
         grad_SRH, grad_NH = ctx.saved_tensors
-        return (grad_SRH * grad).to(ctx.input_dtype), grad_NH * grad, None, None
+        # In place, for the head's is large; so there is one backward pass only.
+        return (grad_SRH * grad).to(ctx.input_dtype), grad_NH.mul_(grad), None, None
 
 
-def _probs(
-    h_PH: torch.Tensor, head_NH: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return probabilities, the logarithms of their denominators, and the likeliest tokens."""
-    logits_PN = h_PH @ head_NH.T
-    probs_PN = logits_PN.float().softmax(-1)
-    highest_P, guesses_P = probs_PN.max(-1)
-    logits_P = logits_PN.gather(-1, guesses_P[:, None])[:, 0]
-    return probs_PN, logits_P - highest_P.log(), guesses_P
+def _softmax_in_place(logits_PN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn logits into probabilities; return log sum exp of each row, and its likeliest token."""
+    logsums, guesses = [], []
+    for logits in logits_PN.split(_WIDE_ROWS_AT_ONCE):
+        probs = logits.float().softmax(-1)
+        highest, likeliest = probs.max(-1)
+        logsums.append(logits.gather(-1, likeliest[:, None])[:, 0] - highest.log())
+        guesses.append(likeliest)
+        logits.copy_(probs)
+    return torch.cat(logsums), torch.cat(guesses)
 
 
 def head_loss(

@@ -62,7 +62,7 @@ class Objective:
         """
         batch = in_row_blocks(batch)
         # Row i pairs the tap of token i with token i + 1; what is to be guessed is token i + 2.
-        x_BLH = F.embedding(batch.tokens_BL[:, 1:-1], self.embedding_VH)
+        x_BLH = module.embed(F.embedding(batch.tokens_BL[:, 1:-1], self.embedding_VH))
         labels_BL = self.draft_ids_V[batch.tokens_BL[:, 2:]]
         judged = Judged.of(batch.answered_BL[:, 2:], num_steps)
         labels_R = judged.rows(labels_BL)
@@ -100,13 +100,11 @@ class Objective:
 
     def _weights(self, judged: Judged, labels_R: torch.Tensor) -> torch.Tensor:
         """Return what each judged row counts at each step, [S, R]; nothing if it is unknown."""
-        decays_S1 = self.step_decay ** torch.arange(len(judged.at_SR))[:, None]
+        decays_S1 = self.step_decay ** torch.arange(len(judged.at_SR), device=labels_R.device)[:, None]
         counts_S1 = judged.at_SR.sum(1, keepdim=True).clamp(min=1)
         return (judged.at_SR & (labels_R >= 0)) * (decays_S1 / counts_S1)
 
-    def _targets(
-        self, batch: Batch, judged: Judged, labels_R: torch.Tensor
-    ) -> torch.Tensor:
+    def _targets(self, batch: Batch, judged: Judged, labels_R: torch.Tensor) -> torch.Tensor:
         """Return what the target thinks of the judged rows, [R, N]: the same at every step."""
         # The state of token i + 1 says what comes after it.
         final_BLW = batch.taps_BLX[:, 1:-1, self.final_columns]

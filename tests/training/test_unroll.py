@@ -8,9 +8,10 @@ from protos.messages import SamplingParams
 from tests.draft_service.drafters.plain_eagle3 import PlainEagle3
 from tests.tiny_models import write_tiny_eagle3
 from training.dataset import Batch
-from training.draft_module import DraftModule
+from training.draft_module import DraftModule, Norm
 from training.objective import Objective
 from training.teacher import ChosenTokens
+from training.unroll import Keys, unrolled_attention
 
 HIDDEN, VOCAB, LAYERS, STEPS, LENGTH = 32, 50, 8, 5, 9
 SWITCHES = [
@@ -119,3 +120,55 @@ def test_acceptance_counts_chains_that_were_right_so_far(tmp_path):
     rates = found.acceptance_S.tolist()
     assert rates == sorted(rates, reverse=True)
     assert found.started_S.tolist() == [4 * (28 - step) for step in range(STEPS)]
+
+
+def plain_attention(q_BALD, steps):
+    """Attention row by row, as it is told in words."""
+    real, *guessed = steps
+    heads = q_BALD.shape[1] // real.k_BCLD.shape[1]
+    rows = []
+    for row in range(q_BALD.shape[2]):
+        chains = [
+            (keys, row - (len(guessed) - step))
+            for step, keys in enumerate(guessed, 1)
+            if row >= len(guessed) - step
+        ]
+        seen = range(max(row - len(guessed) + 1, 0))
+        k, v = (
+            torch.stack(
+                [real[i][:, :, at] for at in seen] + [g[i][:, :, at] for g, at in chains], 2
+            )
+            for i in (0, 1)
+        )
+        k, v = (x.repeat_interleave(heads, 1) for x in (k, v))
+        scores = (q_BALD[:, :, row, None] * k).sum(-1) / q_BALD.shape[-1] ** 0.5
+        rows.append((scores.softmax(-1)[..., None] * v).sum(2))
+    return torch.stack(rows, 2)
+
+
+@pytest.mark.parametrize("guesses", [0, 1, 3])
+def test_attention_and_its_gradients_are_those_of_rows_by_themselves(guesses):
+    generator = torch.Generator().manual_seed(4)
+    draw = lambda heads: torch.randn(2, heads, 7, 4, generator=generator).double().requires_grad_()  # noqa: E731
+    q, steps = draw(6), [Keys(draw(3), draw(3)) for _ in range(guesses + 1)]
+    found, expected = (attend(q, steps) for attend in (unrolled_attention, plain_attention))
+    torch.testing.assert_close(found, expected)
+    given = [q, *(tensor for keys in steps for tensor in keys)]
+    along = torch.randn(found.shape, generator=generator).double()
+    grads = [torch.autograd.grad(out, given, along) for out in (found, expected)]
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norm_and_its_gradients_are_torchs(dtype):
+    generator = torch.Generator().manual_seed(5)
+    norm, x = Norm(HIDDEN, 1e-5), torch.randn(3, 7, HIDDEN, generator=generator)
+    norm.weight.data.normal_(generator=generator)
+    x, along = x.to(dtype).requires_grad_(), torch.randn(x.shape, generator=generator)
+    expected = torch.nn.functional.rms_norm(x.float(), (HIDDEN,), norm.weight, 1e-5)
+    grads = [
+        torch.autograd.grad(out, (x, norm.weight), along.to(out.dtype))
+        for out in (norm(x), expected.to(dtype))
+    ]
+    torch.testing.assert_close(norm(x), expected.to(dtype))
+    torch.testing.assert_close(*grads)
