@@ -100,9 +100,9 @@ class Objective:
 
     def _weights(self, judged: Judged, labels_R: torch.Tensor) -> torch.Tensor:
         """Return what each judged row counts at each step, [S, R]; nothing if it is unknown."""
-        decays_S1 = self.step_decay ** torch.arange(len(judged.at_SR), device=labels_R.device)[:, None]
+        steps_S1 = torch.arange(len(judged.at_SR), device=labels_R.device)[:, None]
         counts_S1 = judged.at_SR.sum(1, keepdim=True).clamp(min=1)
-        return (judged.at_SR & (labels_R >= 0)) * (decays_S1 / counts_S1)
+        return (judged.at_SR & (labels_R >= 0)) * (self.step_decay**steps_S1 / counts_S1)
 
     def _targets(self, batch: Batch, judged: Judged, labels_R: torch.Tensor) -> torch.Tensor:
         """Return what the target thinks of the judged rows, [R, N]: the same at every step."""
