@@ -46,23 +46,24 @@ drafter: setup
 	$(BIN)/slipstream ship $(WORK)/training $(WORK)/report drafters/smollm2-135m-eagle3
 
 # Units share nothing: each core has a process of them. Services have the machine to themselves.
+UNITS := OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 8
 test: setup check
 	$(BIN)/slipstream fetch smollm2-135m
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile \
-	  --durations 15 --ignore tests/end_to_end $(GPU_TESTS:%=--ignore=%)
+	$(UNITS) --dist loadfile --durations 15 --ignore tests/end_to_end $(GPU_TESTS:%=--ignore=%)
 	$(BIN)/pytest -m "not slow" --durations 15 tests/end_to_end
 	$(MAKE) test-kernels
 
-# What is for GPUs, without one: run by Triton's interpreter, and compiled for every chip. Each
-# needs a process of its own, and has one thread: they run side by side.
+# What is for GPUs, without one: run by Triton's interpreter, and compiled for every chip, which
+# are processes apart. Each half has all cores, as units have: one of them takes twice as long.
 test-kernels:
-	$(MAKE) -j2 -Otarget test-interpreted test-compiled
+	$(MAKE) test-interpreted
+	$(MAKE) test-compiled
 
 test-interpreted: setup
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
+	TRITON_INTERPRET=1 $(UNITS) --dist loadfile $(GPU_TESTS)
 
 test-compiled: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" $(GPU_TESTS)
+	$(UNITS) $(GPU_TESTS)
 
 # On a machine with a GPU. Nothing is installed: benchmarks/gpu_check says what it needs.
 gpu-check:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from slipstream.stack import Addresses, LocalStack, StackConfig
 from tests.end_to_end.services import adversarial_gateway
@@ -15,17 +16,25 @@ from tests.tiny_models import write_tiny_eagle3
 
 @pytest.fixture(scope="session")
 def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model small enough that a step takes milliseconds."""
+    """A random model small enough that a step takes a millisecond, on the native kernels."""
     path = tmp_path_factory.mktemp("models") / "tiny-llama"
-    return write_tiny_llama(path, seed=1, tokenizer=True)
+    return write_tiny_llama(path, seed=1, tokenizer=True, dtype=torch.bfloat16)
 
 
 @pytest.fixture(scope="session")
 def tiny_stack(tiny_target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """All services on the tiny model, with prompt lookup and a random EAGLE-3 drafter."""
     drafter = tmp_path_factory.mktemp("drafters") / "eagle3"
-    write_tiny_eagle3(drafter, target_dir=tiny_target, seed=2)
+    write_tiny_eagle3(drafter, target_dir=tiny_target, seed=2, dtype=torch.bfloat16)
     with _stack(tiny_target, drafter) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def reference_stack(tiny_stack: LocalStack, tiny_target: Path) -> Iterator[LocalStack]:
+    """The tiny stack's twin, on the reference kernels."""
+    drafter = tiny_stack.config.drafters[1].removeprefix("eagle=")
+    with _stack(tiny_target, Path(drafter), "--kernels", "reference") as stack:
         yield stack
 
 
@@ -38,13 +47,14 @@ def smollm2_stack(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         yield stack
 
 
-def _stack(model: Path, drafter: Path) -> LocalStack:
+def _stack(model: Path, drafter: Path, *kernels: str) -> LocalStack:
     config = StackConfig(
         model,
         Addresses.free(http=True),
         drafters=("ngram", f"eagle={drafter}"),
+        target_args=kernels,
         # A random drafter is never right.
-        draft_args=("--no-alarms",),
+        draft_args=("--no-alarms", *kernels),
         # A slow machine must not turn drafts into misses: these tests want them verified.
         gateway_args=("--draft-deadline-ms", "2000"),
     )

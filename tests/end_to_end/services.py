@@ -60,9 +60,12 @@ def gateway(
 
 @contextlib.contextmanager
 def adversarial_gateway(model: Path, target: str) -> Iterator[str]:
-    """Run a gateway whose drafter means harm; yield the gateway's address."""
+    """Run a gateway whose drafter means harm; yield the gateway's address.
+
+    Much of what it sends is no draft, so many rounds wait for one in vain: not long.
+    """
     address = Addresses.free().draft
     module = "tests.end_to_end.adversarial_drafter"
     with running(module, target, address, address=address) as draft:
-        with gateway(model, target, draft, deadline_ms=2000) as front:
+        with gateway(model, target, draft, deadline_ms=100) as front:
             yield front

@@ -20,6 +20,7 @@ from tests.end_to_end.losslessness import (
 )
 
 TINY_TOKENS = 32
+REFERENCE_TOKENS = 16
 REAL_TOKENS = 24
 MATRIX_TOKENS = 32
 
@@ -146,6 +147,12 @@ def revive(stack: LocalStack) -> None:
 def test_drafters_never_change_a_tiny_models_text(tiny_stack, sampling):
     """Prompt lookup and a random EAGLE-3 drafter, 20 prompts at once."""
     check_drafters(tiny_stack, PROMPTS, sampling, TINY_TOKENS)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_drafters_never_change_what_the_reference_kernels_say(reference_stack, sampling):
+    """As machines without a compiler answer: shorter, as they are slow."""
+    check_drafters(reference_stack, PROMPTS, sampling, REFERENCE_TOKENS)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
