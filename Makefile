@@ -8,6 +8,8 @@ READY := .venv/.ready
 SOURCES := protos kernels target_service draft_service gateway slipstream training benchmarks
 # npm's buf, if it is installed here or on the path.
 BUF := $(shell PATH="node_modules/.bin:$$PATH" command -v buf)
+# Hundreds of processes import the same files: what one compiled the others read.
+unexport PYTHONDONTWRITEBYTECODE
 # One thread a test process, and none that spins while it waits.
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0

@@ -13,12 +13,18 @@ from tests.end_to_end.services import adversarial_gateway
 from tests.tiny_llama import write_tiny_llama
 from tests.tiny_models import write_tiny_eagle3
 
+CONTEXT_LEN = 8192
+
 
 @pytest.fixture(scope="session")
 def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model small enough that a step takes a millisecond, on the native kernels."""
+    """A random model small enough that a step takes a millisecond, on the native kernels.
+
+    A text as long as it allows takes many seconds all the same: nothing that is not stopped ends.
+    """
     path = tmp_path_factory.mktemp("models") / "tiny-llama"
-    return write_tiny_llama(path, seed=1, tokenizer=True, dtype=torch.bfloat16)
+    settings = {"dtype": torch.bfloat16, "max_position_embeddings": CONTEXT_LEN}
+    return write_tiny_llama(path, seed=1, tokenizer=True, **settings)
 
 
 @pytest.fixture(scope="session")

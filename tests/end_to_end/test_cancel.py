@@ -15,6 +15,8 @@ from slipstream.client import AsyncClient, Request
 from tests.end_to_end import services
 
 STORM = 200
+# More than can be said while a test waits: what was freed was given up, and had not just ended.
+NEVER_SAID = 8000
 
 
 async def held(stack) -> dict[str, int]:
@@ -52,7 +54,7 @@ async def all_freed(stack, timeout_s: float = 10.0) -> dict[str, int]:
 def long_request(drafter: str, mode: str = "fixed") -> Request:
     return Request(
         chat="say it again and again",
-        stopping={"max_new_tokens": 500, "ignore_eos": True},
+        stopping={"max_new_tokens": NEVER_SAID, "ignore_eos": True},
         speculation={"drafter_id": drafter},
         mode=mode,
     )

@@ -14,12 +14,11 @@ import pytest
 from slipstream.client import Client, Request
 from slipstream.stack import Addresses
 from tests.end_to_end.services import started
-from tests.end_to_end.test_cancel import all_freed, held
+from tests.end_to_end.test_cancel import NEVER_SAID, all_freed, held
 
 SAMPLING = {"temperature": 1.0, "top_p": 0.9, "seed": 7, "presence_penalty": 0.5}
 TOKENS = {"return_token_ids": True}
 MESSAGES = [{"role": "user", "content": "say it again and again"}]
-LONG = {"max_tokens": 500, "extra_body": {"ignore_eos": True}}
 
 
 def client_of(stack):
@@ -119,7 +118,7 @@ def test_the_client_raises_its_own_errors(client):
 
 async def give_up(http, *, stream, delay_s):
     """Ask for a long answer; vanish after a while."""
-    body = {"messages": MESSAGES, "max_tokens": 500, "ignore_eos": True, "stream": stream}
+    body = {"messages": MESSAGES, "max_tokens": NEVER_SAID, "ignore_eos": True, "stream": stream}
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(delay_s):
             async with http.post("/v1/chat/completions", json=body) as response:
@@ -134,11 +133,13 @@ async def test_clients_that_vanish_leave_nothing_behind(tiny_stack, stream):
             asyncio.create_task(give_up(http, stream=stream, delay_s=0.02 + 0.03 * number))
             for number in range(12)
         ]
-        await asyncio.sleep(0.2)
-        holding = await held(tiny_stack)
+        last = asyncio.create_task(give_up(http, stream=stream, delay_s=60))
+        while not (await held(tiny_stack))["target sessions"]:
+            assert not last.done()
         await asyncio.gather(*leaving)
+        last.cancel()
+        await asyncio.wait([last])
 
-    assert holding["target sessions"] > 0
     assert await all_freed(tiny_stack) == {}
 
 
@@ -153,7 +154,7 @@ def test_both_fronts_share_one_limit_and_end_with_the_gateway(tiny_stack, tiny_t
         with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
             ask = client.chat.completions.create
             with Client(addresses.gateway) as grpc_client:
-                stopping = {"max_new_tokens": 2000, "ignore_eos": True}
+                stopping = {"max_new_tokens": NEVER_SAID, "ignore_eos": True}
                 running = grpc_client.stream(Request(chat="x", stopping=stopping))
                 next(running)
                 with pytest.raises(openai.RateLimitError, match="1 requests are running") as full:
@@ -175,7 +176,7 @@ def patient(ask):
                 model="tiny-llama",
                 messages=MESSAGES,
                 stream=True,
-                max_tokens=2000,
+                max_tokens=NEVER_SAID,
                 extra_body={"ignore_eos": True, "speculation": {"mode": "off"}},
             )
 
