@@ -151,8 +151,14 @@ def test_drafters_never_change_a_tiny_models_text(tiny_stack, sampling):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_drafters_never_change_what_the_reference_kernels_say(reference_stack, sampling):
-    """As machines without a compiler answer: shorter, as they are slow."""
-    check_drafters(reference_stack, PROMPTS, sampling, REFERENCE_TOKENS)
+    """As machines without a compiler answer; shorter, as that is slow."""
+    gateway = reference_stack.addresses.gateway
+    plain = plain_answers(gateway, PROMPTS, sampling, REFERENCE_TOKENS)
+    done: list[Completion] = []
+    for drafter in DRAFTERS:
+        done += speculated(gateway, PROMPTS, sampling, REFERENCE_TOKENS, drafter)
+        assert differing(plain, done[-len(plain) :]) == [], drafter
+    assert drafted(done) > 0
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
