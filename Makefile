@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OMP_WAIT_POLICY := passive
 export KMP_BLOCKTIME := 0
 
-GPU_TESTS := tests/kernels/gpu tests/target_service/gpu
+GPU_TESTS := tests/target_service/gpu tests/kernels/gpu
 # Triton keeps what it compiled where everything else is that was built.
 export TRITON_CACHE_DIR := $(CURDIR)/build/triton
 
@@ -47,11 +47,15 @@ drafter: setup
 	$(BIN)/slipstream evaluate $(WORK)/recording --drafter $(WORK)/training/drafter --out $(WORK)/report
 	$(BIN)/slipstream ship $(WORK)/training $(WORK)/report drafters/smollm2-135m-eagle3
 
-# Units share nothing: each core has a process of them. Services have the machine to themselves.
-UNITS := OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 8
+# Units share nothing: each core has a process of them, file by file in the order they are named:
+# what takes long begins early, and no core waits for another's last file. Services have the machine
+# to themselves.
+UNITS := OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 8 \
+  --dist loadfile --no-loadscope-reorder
+LONG_UNITS := $(patsubst %,tests/%,training benchmarks gateway target_service)
 test: setup check
 	$(BIN)/slipstream fetch smollm2-135m
-	$(UNITS) --dist loadfile --durations 15 --ignore tests/end_to_end $(GPU_TESTS:%=--ignore=%)
+	$(UNITS) --durations 15 $(LONG_UNITS) tests --ignore tests/end_to_end $(GPU_TESTS:%=--ignore=%)
 	$(BIN)/pytest -m "not slow" --durations 15 tests/end_to_end
 	$(MAKE) test-kernels
 
@@ -62,7 +66,7 @@ test-kernels:
 	$(MAKE) test-compiled
 
 test-interpreted: setup
-	TRITON_INTERPRET=1 $(UNITS) --dist loadfile $(GPU_TESTS)
+	TRITON_INTERPRET=1 $(UNITS) $(GPU_TESTS)
 
 test-compiled: setup
 	$(UNITS) $(GPU_TESTS)

@@ -196,7 +196,8 @@ async def test_a_target_that_dies_makes_the_request_unavailable(script):
     assert error.value.details().startswith("the target is gone: ")
 
 
-async def test_a_target_that_is_not_there_makes_requests_unavailable():
+async def test_a_target_that_is_not_there_makes_requests_unavailable(monkeypatch):
+    monkeypatch.setattr("gateway.upstream._OPEN_PATIENCE_S", 0.2)
     async with gateway() as local:
         await local.kill_target()
         error = await refused(local)

@@ -228,7 +228,8 @@ async def test_a_full_target_is_one_to_try_again():
     assert (status, error["message"]) == (429, "the KV cache is full")
 
 
-async def test_a_target_that_is_gone_makes_requests_unavailable():
+async def test_a_target_that_is_gone_makes_requests_unavailable(monkeypatch):
+    monkeypatch.setattr("gateway.upstream._OPEN_PATIENCE_S", 0.2)
     async with front() as one:
         await one.local.kill_target()
         status, error = await status_and_error(one.ask(stream=True))
