@@ -82,13 +82,17 @@ def check_policy(
 def check_adversary(
     stack: LocalStack, adversary: str, prompts: Sequence[str], sampling: str, tokens: int
 ) -> None:
-    """A drafter that means harm leaves every answer alone, and its trees are verified."""
+    """A drafter that means harm leaves every answer alone, and its trees are verified.
+
+    Asked again it knows the texts, and much of what it drafts is accepted.
+    """
     plain = plain_answers(stack.addresses.gateway, tuple(prompts), sampling, tokens)
 
-    done = speculated(adversary, prompts, sampling, tokens, "adversary")
+    first, again = (speculated(adversary, prompts, sampling, tokens, "adversary") for _ in range(2))
 
-    assert differing(plain, done) == []
-    assert drafted(done) > 0
+    assert differing(plain, first) == differing(plain, again) == []
+    assert drafted(first) > 0
+    assert sum(one.finish.speculation.accepted for one in again) > len(prompts)
 
 
 async def _killing(stack: LocalStack, requests: Sequence[Request]) -> list[Completion]:
