@@ -20,7 +20,6 @@ from target_service.device import check_settings
 from target_service.engine import Engine, StepEngine
 from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.models import build_model, model_config
-from target_service.models.llama import Llama
 from target_service.models.target_model import ModelConfig, TargetModel
 from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
@@ -97,7 +96,7 @@ def kernels_on(device: torch.device, config: TargetConfig) -> Selection:
     """Use the kernels of a device. Raises ValueError for settings that it cannot serve."""
     if device.type == "cpu":
         return select(config.kernels, config.threads)
-    check_settings(config, model_dtype(config), model_config(read_config(config.model)))
+    check_settings(config, model_dtype(config))
     select("reference", config.threads)
     return Selection("triton")
 
@@ -180,7 +179,6 @@ def _new_device_engine(
     from target_service.device_engine import DeviceEngine, Load
     from target_service.graphs import prepare
 
-    assert isinstance(model, Llama), "others were refused"
     load = Load(config.step_rows, config.max_sessions, facts.max_context_len + SPARE_SLOTS)
     engine = DeviceEngine(
         model,

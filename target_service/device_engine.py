@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 import torch
 
 from kernels.gpu.graphs import Capture, Captured, StepGraphs
-from kernels.gpu.pages import new_pages
 from kernels.gpu.runtime import check_runnable
 from protos.messages import Verdict, VerifyTimings
 from target_service.buckets import Bucket, Buckets
 from target_service.device_buffers import StepLimits
+from target_service.device_layers import new_pages_of
 from target_service.device_model import DeviceModel
 from target_service.device_step import DeviceStep, StepMemory
 from target_service.device_verdicts import verdicts_of
 from target_service.engine import Outcome
 from target_service.kept_rows import KeptRows
 from target_service.kv_memory import pages_for, slots_of
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.session import Rows
 from target_service.step_shares import Share, shares_of
 from target_service.tap_store import TapStore
@@ -44,7 +44,11 @@ class Load:
 
 
 def new_memory(
-    model: Llama, tap_layers: Sequence[int], num_pages: int, load: Load, device: torch.device
+    model: TargetModel,
+    tap_layers: Sequence[int],
+    num_pages: int,
+    load: Load,
+    device: torch.device,
 ) -> StepMemory:
     """Take a model to a device, and return all that its steps need there."""
     on_device, config = DeviceModel.of(model, device), model.config
@@ -57,7 +61,7 @@ def new_memory(
         tap_layers=len(tap_layers),
         hidden=config.hidden_size,
     )
-    pages = new_pages(num_pages, config.num_layers, config.num_kv_heads, config.head_dim, device)
+    pages = new_pages_of(on_device.stack, num_pages, device)
     return StepMemory(on_device, tap_layers, pages, new_work_buffers(on_device, limits))
 
 
@@ -66,7 +70,7 @@ class DeviceEngine:
 
     def __init__(
         self,
-        model: Llama,
+        model: TargetModel,
         tap_layers: Sequence[int],
         num_pages: int,
         load: Load,
@@ -75,8 +79,9 @@ class DeviceEngine:
     ) -> None:
         """`capture` is None where steps are launched one by one.
 
-        Raises ValueError for what kernels for GPUs cannot do: other weights than dense bfloat16, a
-        layer that is tapped twice, a device that is none or that they were not made for.
+        Raises ValueError for what kernels for GPUs cannot do: other weights than bfloat16, but for
+        experts of 4 bits, a layer that is tapped twice, a device that is none or that they were not
+        made for.
         """
         check_runnable(device)
         if len(set(tap_layers)) < len(tap_layers):

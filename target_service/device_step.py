@@ -18,7 +18,7 @@ from kernels.gpu.agreement_sampler import Draw, agreement_tokens
 from kernels.gpu.attention_plan import plan_attention
 from kernels.gpu.attention_shape import StepRows
 from kernels.gpu.choice import Chosen
-from kernels.gpu.decoder import Places, decode_layers
+from kernels.gpu.decoder import Places
 from kernels.gpu.kept_limit import RowFilters
 from kernels.gpu.kv_moves import move_accepted
 from kernels.gpu.linear import linear
@@ -101,14 +101,8 @@ class DeviceStep:
         plan_attention(self._places.rows, work.plan)
         torch.index_select(model.embedding_VH, 0, inputs.tokens_R, out=work.h_RH)
         taps_TRH = dict(zip(self.memory.tap_layers, work.taps_LRH, strict=True))
-        normed_RH = decode_layers(
-            work.h_RH,
-            model.stack,
-            self._places,
-            self.memory.pages,
-            work.layer,
-            model.last_norm_H,
-            taps_TRH,
+        normed_RH = work.layer.decode(
+            work.h_RH, self._places, self.memory.pages, model.last_norm_H, taps_TRH
         )
         if self._bucket.nodes:
             torch.index_select(normed_RH, 0, inputs.node_rows_M, out=work.picked_MH)

@@ -11,16 +11,18 @@ import torch
 
 from kernels.gpu.accepted_rows import Accepted
 from kernels.gpu.agreement_sampler import SamplerScratch
-from kernels.gpu.attention_shape import AttentionPlan, AttentionShape, Tiling, new_plan
-from kernels.gpu.decoder import LayerBuffers, new_layer_buffers
-from kernels.gpu.paged_attention import PAGED_TILINGS
-from kernels.gpu.runtime import tiling_of
-from kernels.gpu.stack import Stack
+from kernels.gpu.attention_shape import AttentionPlan, new_plan
 from kernels.gpu.tree_geometry import Geometry
 from kernels.gpu.vocabulary import BLOCK_LEN
 from protos.messages import MAX_TREE_NODES
 from target_service.buckets import Bucket
 from target_service.device_buffers import StepLimits
+from target_service.device_layers import (
+    DeviceLayers,
+    LayerWork,
+    attention_shape,
+    new_layer_work,
+)
 from target_service.device_model import DeviceModel
 
 _ITEMS_A_PROGRAM = 4
@@ -36,7 +38,7 @@ class WorkBuffers(NamedTuple):
     h_RH: torch.Tensor
     slots_R: torch.Tensor
     depths_R: torch.Tensor
-    layer: LayerBuffers
+    layer: LayerWork
     plan: AttentionPlan
     taps_LRH: torch.Tensor
     picked_MH: torch.Tensor
@@ -87,7 +89,7 @@ def new_work_buffers(model: DeviceModel, limits: StepLimits) -> WorkBuffers:
         h_RH=bf16.new_zeros(rows, model.hidden),
         slots_R=i32.new_zeros(rows),
         depths_R=i32.new_zeros(rows),
-        layer=new_layer_buffers(model.stack, rows, device, [model.head]),
+        layer=new_layer_work(model.stack, rows, device, [model.head]),
         plan=_new_plan(model.stack, limits, device),
         taps_LRH=bf16.new_zeros(limits.tap_layers, rows, model.hidden),
         picked_MH=bf16.new_zeros(rows, model.hidden),
@@ -104,18 +106,8 @@ def new_work_buffers(model: DeviceModel, limits: StepLimits) -> WorkBuffers:
     )
 
 
-def _new_plan(stack: Stack, limits: StepLimits, device: torch.device) -> AttentionPlan:
-    tiling: Tiling = tiling_of(PAGED_TILINGS, device)
-    shape = AttentionShape(
-        tiling,
-        stack.heads,
-        stack.kv_heads,
-        stack.head_dim,
-        stack.head_dim,
-        len(stack.layers),
-        limits.sessions,
-        limits.pages,
-    )
+def _new_plan(layers: DeviceLayers, limits: StepLimits, device: torch.device) -> AttentionPlan:
+    shape = attention_shape(layers, limits.sessions, limits.pages, device)
     items = shape.most_tiles(limits.rows) + _ITEMS_A_PROGRAM * shape.enough_tiles
     return new_plan(shape, limits.rows, items, device)
 

@@ -27,15 +27,21 @@ class Weight(NamedTuple):
     def of(cls, *layers: Linear) -> Weight:
         """Take dense layers. Raises ValueError for other formats and dtypes."""
         dense = [_dense(layer) for layer in layers]
-        biases = [layer.bias_N for layer in dense]
-        weight_NK = torch.cat([layer.weight_NK for layer in dense])
-        if all(bias is None for bias in biases):
+        return cls.joined(*(cls(layer.weight_NK, layer.bias_N) for layer in dense))
+
+    @classmethod
+    def joined(cls, *weights: Weight) -> Weight:
+        """Return several, one after the other. Where only some have biases, others have zeros."""
+        weight_NK = torch.cat([weight.weight_NK for weight in weights])
+        if all(weight.bias_N is None for weight in weights):
             return cls(weight_NK, None)
-        padded = [
-            layer.weight_NK.new_zeros(len(layer.weight_NK)) if bias is None else bias
-            for layer, bias in zip(dense, biases, strict=True)
+        biases = [
+            weight.weight_NK.new_zeros(len(weight.weight_NK))
+            if weight.bias_N is None
+            else weight.bias_N
+            for weight in weights
         ]
-        return cls(weight_NK, torch.cat(padded))
+        return cls(weight_NK, torch.cat(biases))
 
     def to(self, device: torch.device) -> Weight:
         """Return it on a device."""

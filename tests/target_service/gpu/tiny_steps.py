@@ -9,7 +9,7 @@ from kernels.gpu.graphs import Capture
 from protos.messages import DraftTree, SamplingParams
 from target_service.device_engine import DeviceEngine, Load
 from target_service.engine import Outcome
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.session import Rows, Session
 from tests.target_service.played_session import MAX_CONTEXT_LEN
 
@@ -43,7 +43,7 @@ SAMPLINGS = {
 
 
 def device_engine(
-    model: Llama, num_pages: int, load: Load, capture: Capture | None = None
+    model: TargetModel, num_pages: int, load: Load, capture: Capture | None = None
 ) -> DeviceEngine:
     """The engine of a GPU, on the CPU."""
     return DeviceEngine(model, TAPS, num_pages, load, CPU, capture)

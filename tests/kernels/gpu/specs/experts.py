@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.gpu.experts import mix_experts, new_scratch
+from kernels.gpu.expert_scratch import new_scratch
+from kernels.gpu.experts import mix_experts
 from tests.kernels.gpu.proofs.compile_spec import CompileSpec, Needs, Step, empty
 from tests.kernels.gpu.specs.linear import HIDDEN, MULTIPLIES
 from tests.kernels.gpu.specs.w4_linear import empty_weight

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from kernels.gpu.paged_attention import PAGED_TILINGS
-from target_service import work_buffers
+from target_service import device_layers
 from target_service.buckets import Bucket, Buckets
 from target_service.device_engine import Load, new_memory
 from target_service.device_step import DeviceStep, StepMemory
@@ -22,7 +22,7 @@ H200 = 90
 def memory(models) -> StepMemory:
     """The memory of steps that are tiled as for an H200."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work_buffers, "tiling_of", lambda tilings, _: tilings[H200 // 10])
+        patch.setattr(device_layers, "tiling_of", lambda tilings, _: tilings[H200 // 10])
         memory = new_memory(models["norms and biases"], TAPS, 4, LOAD, CPU)
     assert memory.work.plan.shape.tiling == PAGED_TILINGS[9]
     return memory

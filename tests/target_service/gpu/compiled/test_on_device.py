@@ -6,7 +6,7 @@ import torch
 from kernels.gpu.graphs import capture_on
 from target_service.device_engine import DeviceEngine, Load
 from target_service.graphs import prepare
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from tests.target_service.gpu.tiny_steps import SAMPLINGS, TAPS
 from tests.target_service.played_session import CACHE_PAGES, PlayedSession, Told
 
@@ -17,14 +17,14 @@ pytestmark = [
 NUM_NEW = 12
 
 
-def play(model: Llama, engine: DeviceEngine | None = None) -> PlayedSession:
+def play(model: TargetModel, engine: DeviceEngine | None = None) -> PlayedSession:
     prompt = [(7 * i) % 101 for i in range(90)]
     return PlayedSession(
         model, prompt, SAMPLINGS["everything"], tap_layers=TAPS, chunk_len=40, engine=engine
     )
 
 
-def told_on_device(model: Llama, right: list[int], *, graphs: bool) -> Told:
+def told_on_device(model: TargetModel, right: list[int], *, graphs: bool) -> Told:
     """What is told with prompts in chunks, plain steps, and a tree whose second branch is right."""
     device = torch.device("cuda", 0)
     capture = capture_on(device, enabled=graphs)
