@@ -188,6 +188,7 @@ def _new_device_engine(
         device,
         capture_on(device, enabled=config.graphs),
     )
+    log.info("device_memory", **engine.num_bytes._asdict())
     prepare(engine.prepare)
     return engine
 

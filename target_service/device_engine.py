@@ -51,7 +51,7 @@ def new_memory(
     device: torch.device,
 ) -> StepMemory:
     """Take a model to a device, and return all that its steps need there."""
-    on_device, config = DeviceModel.of(model, device), model.config
+    on_device, config = _on_device(model, device), model.config
     list_len = min(config.vocab_size, load.session_slots + MOST_EXTRA_ENTRIES)
     limits = StepLimits(
         rows=load.rows,
@@ -63,6 +63,14 @@ def new_memory(
     )
     pages = new_pages_of(on_device.stack, num_pages, device)
     return StepMemory(on_device, tap_layers, pages, new_work_buffers(on_device, limits))
+
+
+def _on_device(model: TargetModel, device: torch.device) -> DeviceModel:
+    try:
+        return DeviceModel.of(model, device)
+    except torch.OutOfMemoryError as error:
+        message = f"device is {str(device)!r}, which has no memory for all weights: {error}"
+        raise ValueError(message) from error
 
 
 class DeviceEngine:
@@ -90,6 +98,7 @@ class DeviceEngine:
         self._buckets = Buckets(load.rows, load.sessions)
         with self._on_device():
             memory = new_memory(model, tap_layers, num_pages, load, device)
+        self.num_bytes = memory.num_bytes()
         width = len(tap_layers) * model.config.hidden_size
         self._taps = TapStore(num_pages, width, torch.bfloat16)
         self._graphs = StepGraphs[Bucket, DeviceStep](

@@ -36,6 +36,7 @@ from target_service.device_buffers import (
     input_shapes,
     output_shapes,
 )
+from target_service.device_memory import DeviceBytes, num_bytes
 from target_service.device_model import DeviceModel
 from target_service.step_packing import pack
 from target_service.step_shares import Share
@@ -56,6 +57,14 @@ class StepMemory:
         largest = Bucket(limits.rows, limits.rows, limits.sessions)
         self.inputs = TwinMemory(Layout(input_shapes(largest, limits)).num_bytes, device)
         self.outputs = TwinMemory(Layout(output_shapes(largest, limits)).num_bytes, device)
+
+    def num_bytes(self) -> DeviceBytes:
+        """Return what this takes of the device."""
+        given_and_found = self.inputs.device_B, self.outputs.device_B
+        weights, pages = num_bytes(self.model), num_bytes(self.pages)
+        all_of_it = num_bytes(self.model, self.pages, self.work, *given_and_found)
+        # Work knows the layers it is for.
+        return DeviceBytes(weights, pages, all_of_it - weights - pages)
 
 
 class DeviceStep:

@@ -77,6 +77,14 @@ class FeedForward(NamedTuple):
         )
 
     @property
+    def kind_of_experts(self) -> str | None:
+        """What must be alike in all layers with experts, in words; None without."""
+        if self.experts is None:
+            return None
+        shapes = [list(weight[0].shape) for weight in (self.experts.gate_up, self.experts.down)]
+        return f"{type(self.experts.gate_up).__name__} of {shapes}"
+
+    @property
     def weights(self) -> Iterable[Weight]:
         """What rows are multiplied with whatever they choose."""
         router = () if self.experts is None else (self.experts.router,)

@@ -133,6 +133,9 @@ class LatentStack:
         check_sizes(first.head_dim - rotated, rotated)
         cos_PE, sin_PE = (x.to(device) for x in rotated_angles(*angles, rotated))
         weights = tuple(_layer(index, layer, device) for index, layer in enumerate(layers))
+        kinds = {layer.feed_forward.kind_of_experts for layer in weights} - {None}
+        if len(kinds) > 1:
+            raise ValueError(f"kernels for GPUs take layers with experts of one kind, got {kinds}")
         return cls(weights, (cos_PE, sin_PE), first.eps, first.scale)
 
     @property

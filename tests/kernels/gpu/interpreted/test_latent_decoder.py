@@ -150,3 +150,13 @@ def test_a_router_that_bfloat16_would_round_is_refused_with_its_layer(models):
     finer = replace(second, experts=replace(second.experts, router=router))
     with pytest.raises(ValueError, match=r"layer 1: .* routers in bfloat16"):
         LatentStack.of([first, finer], models["kimi"].stack.angles, CPU)
+
+
+def test_experts_of_two_kinds_are_refused_with_both(models):
+    """A checkpoint may leave the experts of some layers as they were."""
+    first, second = models["kimi"].stack.layers
+    plain = models["all switches"].stack.layers[1].experts
+    mixed = [replace(first, experts=plain), second]
+    both = r"experts of one kind, got .*(DenseExperts.*Packed|Packed.*DenseExperts)"
+    with pytest.raises(ValueError, match=both):
+        LatentStack.of(mixed, models["kimi"].stack.angles, CPU)
