@@ -10,6 +10,7 @@ Legend: R rows, H hidden, T taps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -36,19 +37,24 @@ from target_service.models.deepseek_config import DeepseekConfig
 from target_service.models.quantization import Int4Groups
 
 _DEVICES = 8
-_HEADS, _RANK, _CHOICES = 8, 1536, 8
+_HEADS, _CHOICES = 8, 8
+_LATENT = LatentSizes(query_rank=1536, latent=512, rotated=64, unrotated=128, value=128)
 _IGNORED = ("lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.\w+_proj.*")
 _ALLOWED = 1.5
 
 
 def pair_config(sizes: Sizes, slots: int) -> DeepseekConfig:
-    """Return what a config.json of such a model would say."""
+    """Return what a config.json of such a model would say; sizes for an interpreter are less."""
     return DeepseekConfig(
         hidden_size=sizes.hidden,
         num_layers=2,
         num_dense_layers=1,
-        num_heads=_HEADS,
-        latent=LatentSizes(min(_RANK, sizes.hidden), 512, 64, 128, 128),
+        num_heads=min(_HEADS, sizes.hidden // 32),
+        latent=replace(
+            _LATENT,
+            query_rank=min(_LATENT.query_rank, sizes.hidden),
+            latent=min(_LATENT.latent, sizes.hidden),
+        ),
         intermediate_size=sizes.inner // _DEVICES,
         expert_size=sizes.expert_width // _DEVICES,
         num_shared_experts=1,
@@ -57,7 +63,7 @@ def pair_config(sizes: Sizes, slots: int) -> DeepseekConfig:
         rms_norm_eps=1e-5,
         tied_head=True,
         max_context_len=slots,
-        rope=Rope(64, 5e4, {}, slots),
+        rope=Rope(_LATENT.rotated, 5e4, {}, slots),
         quantization=Int4Groups(_IGNORED),
     )
 

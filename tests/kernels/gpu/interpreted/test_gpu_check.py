@@ -29,7 +29,8 @@ def tiny_llama(load):
 
 
 def tiny_kimi(load):
-    return kimi_pair.made_up(SMALL._replace(vocabulary=150), load.slots, load.rows, CPU)
+    sizes = SMALL._replace(hidden=64, experts=1, vocabulary=150)
+    return kimi_pair.made_up(sizes, load.slots, load.rows, CPU)
 
 
 @pytest.mark.parametrize("made_up", [tiny_llama, tiny_kimi])

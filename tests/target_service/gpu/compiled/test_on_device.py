@@ -36,10 +36,11 @@ def told_on_device(model: TargetModel, right: list[int], *, graphs: bool) -> Tol
     return session.decode(NUM_NEW)
 
 
-def test_graphs_change_no_bit_and_tokens_are_those_of_the_cpu(models):
-    right = play(models["llama"]).decode(NUM_NEW).tokens
+@pytest.mark.parametrize("kind", ["llama", "kimi", "all switches"])
+def test_graphs_change_no_bit_and_tokens_are_those_of_the_cpu(models, kind):
+    right = play(models[kind]).decode(NUM_NEW).tokens
     launched, captured = (
-        told_on_device(models["llama"], right, graphs=graphs) for graphs in (False, True)
+        told_on_device(models[kind], right, graphs=graphs) for graphs in (False, True)
     )
     launched.assert_begins_as(captured)
     assert launched.tokens[:NUM_NEW] == right

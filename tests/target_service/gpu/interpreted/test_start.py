@@ -13,11 +13,12 @@ from target_service.engine import Engine
 from tests.target_service.gpu.tiny_steps import CPU, device_engine, tree, verdict_of
 
 
-def test_the_engine_is_made_from_the_settings(directories, monkeypatch):
+@pytest.mark.parametrize("kind", ["llama", "kimi"])
+def test_the_engine_is_made_from_the_settings(directories, kind, monkeypatch):
     prepared = []
     monkeypatch.setattr(DeviceEngine, "prepare", lambda engine, _: prepared.append(engine))
     config = TargetConfig(
-        model=directories["llama"], kv_tokens=1024, max_context_len=128, max_sessions=2
+        model=directories[kind], kv_tokens=1024, max_context_len=128, max_sessions=2
     )
     model, facts = service.load(config, Selection("triton"), torch.device("cuda", 0))
     assert (facts.device, facts.kernels) == ("cuda:0", "triton")
