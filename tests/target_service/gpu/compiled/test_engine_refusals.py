@@ -47,7 +47,7 @@ def test_int4_of_other_layers_than_experts_is_refused_with_the_layer(directories
     path = directories["all switches"]
     stored = read_config(path), load_file(path / "model.safetensors")
     write_checkpoint(tmp_path, *quantized(*stored, ignored=("re:.*self_attn.*",)))
-    with pytest.raises(ValueError, match="layer 0: .* dense weights, not Int4Linear"):
+    with pytest.raises(ValueError, match=r"layer 0: .* dense weights, not Int4Linear"):
         new_memory(load_model(tmp_path), TAPS, 1, LOAD, CPU)
 
 
