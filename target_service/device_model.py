@@ -5,18 +5,18 @@ Legend: V vocabulary, H hidden.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.gpu.stack import Weight
+from kernels.gpu.stack import Gather, Weight
 from target_service.device_layers import DeviceLayers, layers_of
 from target_service.models.target_model import TargetModel
 
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """The weights. A head may be the embedding."""
+    """The weights. A head may be the embedding, or a part of the vocabulary's."""
 
     embedding_VH: torch.Tensor
     stack: DeviceLayers
@@ -33,9 +33,13 @@ class DeviceModel:
         embedding_VH = model.embedding_VH.to(device)
         head, norm_H = Weight.of(model.head.linear), model.head.norm_K
         assert norm_H is not None, "a model norms what its head reads"
-        if model.config.tied_head:
+        if len(head.weight_NK) == len(embedding_VH) and model.config.tied_head:
             head = Weight(embedding_VH, None)
         return cls(embedding_VH, stack, norm_H.to(device), head.to(device))
+
+    def shared(self, gather: Gather) -> DeviceModel:
+        """Return the model of a device that has slices of layers, and gathers what they add."""
+        return replace(self, stack=replace(self.stack, gather=gather))
 
     @property
     def hidden(self) -> int:

@@ -1,6 +1,7 @@
 """What a step on a GPU writes on its way: made for the largest bucket; smaller ones take the first.
 
-Legend: see `device_buffers`; V vocabulary, B blocks of it, 5 numbers of a row's choice.
+Legend: see `device_buffers`; V vocabulary, X tokens of a device, B blocks of the vocabulary, 5
+numbers of a row's choice.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class WorkBuffers(NamedTuple):
     plan: AttentionPlan
     taps_LRH: torch.Tensor
     picked_MH: torch.Tensor
+    own_logits_MX: torch.Tensor
+    """Of the tokens of this device's head; where they are all, these are the logits."""
     logits_MV: torch.Tensor
     shaped_MV: torch.Tensor
     whole_M5: torch.Tensor
@@ -65,6 +68,7 @@ class WorkBuffers(NamedTuple):
             self.plan.first(rows, sessions),
             self.taps_LRH[:, :rows],
             self.picked_MH[:nodes],
+            self.own_logits_MX[:nodes],
             self.logits_MV[:nodes],
             self.shaped_MV[:nodes],
             self.whole_M5[:nodes],
@@ -83,6 +87,7 @@ def new_work_buffers(model: DeviceModel, limits: StepLimits) -> WorkBuffers:
     bf16 = torch.zeros(0, dtype=torch.bfloat16, device=device)
     f32, i32, i64 = (bf16.to(dtype) for dtype in (torch.float32, torch.int32, torch.int64))
     blocks = -(-vocab_size // BLOCK_LEN)
+    logits_MV, own = bf16.new_zeros(rows, vocab_size), len(model.head.weight_NK)
     sampler = ((rows, blocks), (rows, 5, blocks), (rows, vocab_size), (rows,))
     return WorkBuffers(
         limits,
@@ -93,7 +98,8 @@ def new_work_buffers(model: DeviceModel, limits: StepLimits) -> WorkBuffers:
         plan=_new_plan(model.stack, limits, device),
         taps_LRH=bf16.new_zeros(limits.tap_layers, rows, model.hidden),
         picked_MH=bf16.new_zeros(rows, model.hidden),
-        logits_MV=bf16.new_zeros(rows, vocab_size),
+        own_logits_MX=logits_MV if own == vocab_size else bf16.new_zeros(rows, own),
+        logits_MV=logits_MV,
         shaped_MV=f32.new_zeros(rows, vocab_size),
         whole_M5=f32.new_zeros(rows, 5),
         geometry_M=Geometry(i64.new_zeros(rows), i32.new_zeros(rows), i64.new_zeros(rows)),

@@ -19,6 +19,7 @@ from benchmarks.gpu_check.made_up import LlamaShape, MadeUp
 from kernels.gpu.graphs import capture_on
 from protos.messages import DraftTree, SamplingParams
 from target_service.device_engine import DeviceEngine, Load
+from target_service.device_steps import Place
 from target_service.kv_memory import pages_for
 from target_service.models.target_model import TargetModel
 from target_service.session import SPARE_SLOTS, Rows, Session
@@ -80,7 +81,8 @@ def _engine(
     pages, layers = pages_for(load.slots) * load.sessions, model.config.num_layers
     most = Load(max(2 * _CHUNK, 128), load.sessions, load.slots)
     taps = sorted({0, layers // 2, layers - 1})
-    return DeviceEngine(model, taps, pages, most, device, capture_on(device, enabled=graphs))
+    place = Place(device, capture_on(device, enabled=graphs))
+    return DeviceEngine(model, taps, pages, most, place)
 
 
 def _prefilled(engine: DeviceEngine, model: TargetModel, load: StepLoad) -> list[Rows]:

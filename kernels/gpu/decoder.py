@@ -23,7 +23,7 @@ from kernels.gpu.linear import linear, scratch_elements
 from kernels.gpu.paged_attention import paged_attention
 from kernels.gpu.pages import Pages
 from kernels.gpu.rotary import rotate_and_store
-from kernels.gpu.stack import Stack, Weight
+from kernels.gpu.stack import Gather, Stack, Weight
 
 
 class LayerBuffers(NamedTuple):
@@ -194,6 +194,9 @@ class StreamLayers(Protocol):
     @property
     def eps(self) -> float: ...
 
+    @property
+    def gather(self) -> Gather | None: ...
+
 
 class StreamBuffers(Protocol):
     """Where parts of a layer leave what they add to the residual stream, and find its norm."""
@@ -209,4 +212,5 @@ def add_norm(
     h_RH: torch.Tensor, norm_H: torch.Tensor, stack: StreamLayers, buffers: StreamBuffers
 ) -> None:
     """h += what is added, and its norm. Here alone do results of layers meet the stream."""
-    add_rms_norm(buffers.added_RH, h_RH, norm_H, stack.eps, h_RH, buffers.normed_RH)
+    added = buffers.added_RH if stack.gather is None else stack.gather(buffers.added_RH)
+    add_rms_norm(added, h_RH, norm_H, stack.eps, h_RH, buffers.normed_RH)

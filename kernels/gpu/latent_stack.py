@@ -22,7 +22,7 @@ import torch
 from kernels.decoder import Angles, DecoderLayer
 from kernels.gpu.feed_forward import FeedForward
 from kernels.gpu.latent_attention import check_sizes
-from kernels.gpu.stack import Weight
+from kernels.gpu.stack import Gather, Weight
 from kernels.latent_attention import (
     LatentKeys,
     LatentOutput,
@@ -117,6 +117,8 @@ class LatentStack:
     angles: Angles
     eps: float
     scale: float
+    gather: Gather | None = None
+    """None if the layers are whole."""
 
     @classmethod
     def of(

@@ -2,12 +2,15 @@
 
 Products that read the same rows are one: q, k and v, and gate and up.
 
+Layers may be slices of wider ones, whose other slices other devices have: what they add to the
+residual stream is then a part of a sum.
+
 Legend: N outputs, K inputs, H hidden, D head size, P positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +18,12 @@ import torch
 
 from kernels.decoder import Angles, DecoderLayer
 from kernels.linear import DenseLinear, Linear
+
+Gather = Callable[[torch.Tensor], torch.Tensor]
+"""From what this device has of rows, [R, H], what all devices have in one order, [P, R, H].
+
+Bits may not depend on the number of rows; what is launched can be captured.
+"""
 
 
 class Weight(NamedTuple):
@@ -99,6 +108,8 @@ class Stack:
     head_dim: int
     eps: float
     scale: float
+    gather: Gather | None = None
+    """None if the layers are whole."""
 
     @classmethod
     def of(

@@ -47,7 +47,7 @@ def test_two_runs_over_the_same_buffers_are_one_plan_whatever_they_describe(memo
         [tree([1, 2, 3], 2, [5, 6], [0, 0], [0], "everything")],
         [tree([1], 0, [], [], [1]), tree([7, 8], 0, [4, 4, 4], [0, 1, 0], [2], "nucleus")],
     ):
-        step.fill(shares_of(batch))
+        step.send(memory.pack(step.bucket, shares_of(batch)))
         plans.append(launched(step, step.run).launches)
     step.clear()
     plans.append(launched(step, step.run).launches)

@@ -10,6 +10,7 @@ from kernels.native import Selection
 from target_service.__main__ import load
 from target_service.config import TargetConfig
 from target_service.device_engine import DeviceEngine, Load, new_memory
+from target_service.device_steps import Place
 from target_service.weights import read_config
 from tests.target_service.gpu.tiny_steps import CPU, TAPS
 from tests.target_service.played_session import load_model
@@ -20,14 +21,14 @@ LOAD = Load(rows=4, sessions=1, session_slots=64)
 
 def test_a_cpu_runs_them_only_for_tests(models):
     with pytest.raises(ValueError, match="device is 'cpu': kernels for GPUs run there only under"):
-        DeviceEngine(models["llama"], TAPS, 1, LOAD, CPU, None)
+        DeviceEngine(models["llama"], TAPS, 1, LOAD, Place(CPU))
 
 
 def test_a_device_that_is_not_there(models):
     if torch.cuda.is_available():
         pytest.skip("torch finds a CUDA device")
     with pytest.raises(ValueError, match="device is 'cuda:3', but torch finds no CUDA device"):
-        DeviceEngine(models["llama"], TAPS, 1, LOAD, torch.device("cuda", 3), None)
+        DeviceEngine(models["llama"], TAPS, 1, LOAD, Place(torch.device("cuda", 3)))
 
 
 def test_weights_of_another_dtype(directories):

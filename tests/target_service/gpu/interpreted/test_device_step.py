@@ -12,6 +12,8 @@ from target_service.device_step import DeviceStep
 from target_service.models.target_model import TargetModel
 from target_service.session import Rows
 from target_service.step_shares import shares_of
+from target_service.team import Team
+from target_service.tensor_parallel import Part
 from tests.kernels.gpu.proofs.capture_guard import CaptureError, CaptureGuard
 from tests.kernels.gpu.proofs.recorded_step import ReplayError, StaticStep, check_replay
 from tests.target_service.gpu.tiny_steps import CPU, TAPS, chunk, tree
@@ -23,14 +25,16 @@ BATCHES = (
 )
 
 
-def new_step(model: TargetModel, kind: type[DeviceStep] = DeviceStep) -> DeviceStep:
-    memory = new_memory(model, TAPS, 3, LOAD, CPU)
+def new_step(
+    model: TargetModel, kind: type[DeviceStep] = DeviceStep, team: Team | None = None
+) -> DeviceStep:
+    memory = new_memory(model, TAPS, 3, LOAD, CPU, team)
     return kind(memory, Bucket(rows=4, nodes=4, sessions=2))
 
 
 def described(step: DeviceStep, batch: list[Rows]) -> torch.Tensor:
     """Return the bytes that describe a step."""
-    step.fill(shares_of(batch))
+    step.memory.pack(step.bucket, shares_of(batch))
     return step.memory.inputs.host_B.clone()
 
 
@@ -60,6 +64,21 @@ def contents(model: TargetModel) -> list[dict[str, torch.Tensor]]:
 @pytest.mark.parametrize("kind", ["llama", "kimi", "all switches"])
 def test_a_replay_is_the_step_which_takes_no_memory_and_never_leaves_the_device(models, kind):
     check_replay(lambda: static(new_step(models[kind])), contents(models[kind]))
+
+
+def twins() -> Team:
+    """The first of two ranks, the other of which finds the same."""
+    return Team(
+        Part(0, 2),
+        lambda all_B, mine_B: all_B.view(2, -1).copy_(mine_B),
+        lambda num_bytes, device: torch.zeros(num_bytes, dtype=torch.uint8, device=device),
+    )
+
+
+@pytest.mark.parametrize("kind", ["two key-value heads", "kimi in halves"])
+def test_a_replay_is_the_step_where_ranks_share_the_layers(models, kind):
+    with torch.inference_mode():
+        check_replay(lambda: static(new_step(models[kind], team=twins())), contents(models[kind]))
 
 
 class CountsItsRuns(DeviceStep):
