@@ -174,6 +174,16 @@ def latent_angles(
     return torch.cat(halves_of_cos, dim=-1), torch.cat(halves_of_sin, dim=-1)
 
 
+def rotated_angles(
+    cos_PM: torch.Tensor, sin_PM: torch.Tensor, rotated: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cos and sin of the rotated part of a head, [P, E] each, from those of a whole one."""
+    halves_of_cos, halves_of_sin = (x_PM.chunk(2, dim=-1) for x_PM in (cos_PM, sin_PM))
+    turned = slice(rotated // 2)
+    cos_PE = torch.cat([half[:, turned] for half in halves_of_cos], dim=-1)
+    return cos_PE, torch.cat([half[:, turned] for half in halves_of_sin], dim=-1)
+
+
 def _laid_out(latent_XL: torch.Tensor, rotated_XE: torch.Tensor) -> torch.Tensor:
     first, other = latent_XL.chunk(2, dim=-1)
     return torch.cat((rotated_XE[..., 0::2], first, rotated_XE[..., 1::2], other), dim=-1)

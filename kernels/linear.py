@@ -58,6 +58,24 @@ class Linear(Protocol):
         """Return y_RN."""
 
 
+class DivisibleLinear(Linear, Protocol):
+    """A linear layer of one weight, which has slices. They are views of it."""
+
+    bias_N: torch.Tensor | None
+
+    @property
+    def num_outputs(self) -> int: ...
+
+    @property
+    def num_inputs(self) -> int: ...
+
+    def of_outputs(self, span: slice) -> Linear:
+        """Return the layer of some outputs."""
+
+    def of_inputs(self, span: slice, bias_N: torch.Tensor | None) -> Linear:
+        """Return what the weight does with some inputs, and another bias."""
+
+
 class DenseLinear:
     """A weight and a bias in the dtype of the activations."""
 
@@ -69,9 +87,30 @@ class DenseLinear:
     def __call__(self, x_RK: torch.Tensor) -> torch.Tensor:
         return row_blocked_linear(x_RK, self.weight_NK, self.bias_N, self._wide)
 
+    @property
+    def num_outputs(self) -> int:
+        return self.weight_NK.shape[0]
+
+    @property
+    def num_inputs(self) -> int:
+        return self.weight_NK.shape[1]
+
+    def of_outputs(self, span: slice) -> DenseLinear:
+        """Return the layer of some outputs; a view."""
+        return DenseLinear(self.weight_NK[span], of_bias(self.bias_N, span))
+
+    def of_inputs(self, span: slice, bias_N: torch.Tensor | None) -> DenseLinear:
+        """Return what the weight does with some inputs, and another bias; a view."""
+        return DenseLinear(self.weight_NK[:, span], bias_N)
+
     @cached_property
     def _wide(self) -> bool:
         return _wide_blocks_agree(self.weight_NK)
+
+
+def of_bias(bias_N: torch.Tensor | None, span: slice) -> torch.Tensor | None:
+    """Return the bias of some outputs, if there is one."""
+    return None if bias_N is None else bias_N[span]
 
 
 class JoinedLinear:

@@ -17,10 +17,12 @@ Legend: R rows, N outputs, K inputs, G groups of 32 inputs, X words of 8 inputs.
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 import torch.nn.functional as F
 
-from kernels.linear import DenseLinear, Linear
+from kernels.linear import DenseLinear, Linear, of_bias
 
 INT4_GROUP = 32
 _INT8_MAX = 127
@@ -53,6 +55,27 @@ class Int8Linear:
         if self.bias_N is not None:
             y_RN = y_RN + self.bias_N.float()
         return y_RN.to(x_RK.dtype)
+
+    @property
+    def num_outputs(self) -> int:
+        return self.q_NK.shape[0]
+
+    @property
+    def num_inputs(self) -> int:
+        return self.q_NK.shape[1]
+
+    def of_outputs(self, span: slice) -> Int8Linear:
+        """Return the layer of some outputs; a view."""
+        part = copy(self)
+        part.q_NK, part.scale_N1 = self.q_NK[span], self.scale_N1[span]
+        part.bias_N = of_bias(self.bias_N, span)
+        return part
+
+    def of_inputs(self, span: slice, bias_N: torch.Tensor | None) -> Int8Linear:
+        """Return what the weight does with some inputs, and another bias; a view."""
+        part = copy(self)
+        part.q_NK, part.bias_N = self.q_NK[:, span], bias_N
+        return part
 
 
 class Int4Linear:
@@ -90,6 +113,31 @@ class Int4Linear:
         layer.words_NX, layer.scale_NG, layer.num_inputs = words_NX, scale_NG, inputs
         layer.bias_N, layer.like = bias_N, like.new_empty(0)
         return layer
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.words_NX)
+
+    def of_outputs(self, span: slice) -> Int4Linear:
+        """Return the layer of some outputs; a view."""
+        part = copy(self)
+        part.words_NX, part.scale_NG = self.words_NX[span], self.scale_NG[span]
+        part.bias_N = of_bias(self.bias_N, span)
+        return part
+
+    def of_inputs(self, span: slice, bias_N: torch.Tensor | None) -> Int4Linear:
+        """Return what whole groups of the weight do with their inputs, and another bias; a view.
+
+        Raises ValueError if a group would be cut.
+        """
+        begin, end, _ = span.indices(self.num_inputs)
+        if begin % INT4_GROUP or (end % INT4_GROUP and end < self.num_inputs):
+            raise ValueError(f"inputs {begin} to {end} cut int4 weights in groups of {INT4_GROUP}")
+        part = copy(self)
+        part.words_NX = self.words_NX[:, begin // _WORD_INPUTS : -(-end // _WORD_INPUTS)]
+        part.scale_NG = self.scale_NG[:, begin // INT4_GROUP : -(-end // INT4_GROUP)]
+        part.num_inputs, part.bias_N = end - begin, bias_N
+        return part
 
     @property
     def q_NK(self) -> torch.Tensor:  # noqa: N802

@@ -78,6 +78,12 @@ def up(
     draft_port: Port = 50052,
     http_port: Port = 8000,
     weights: Weights = "auto",
+    device: Annotated[
+        str | None, typer.Option(help="the target's: cpu, cuda, cuda:N or auto")
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option(min=1, help="GPUs that share every layer of the target")
+    ] = None,
 ) -> None:
     """Run all three services here until Ctrl-C."""
     if weights not in WEIGHTS:
@@ -90,7 +96,7 @@ def up(
         directory,
         addresses,
         load or default_drafters(directory),
-        target_args=("--weights", weights),
+        target_args=("--weights", weights, *_on_devices(device, tensor_parallel)),
         gateway_args=keeping_experience(),
         log_to_terminal=True,
     )
@@ -101,6 +107,14 @@ def up(
             soft_wrap=True,
         )
         stack.wait()
+
+
+def _on_devices(device: str | None, tensor_parallel: int | None) -> list[str]:
+    """Return what was said of the target's devices; the environment may say it, too."""
+    said = {"--device": device, "--tensor-parallel": tensor_parallel}
+    return [
+        word for flag, value in said.items() if value is not None for word in (flag, str(value))
+    ]
 
 
 @app.command("generate")

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import signal
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import torch
 
-from kernels.device import device_of
 from kernels.native import Selection, select
 from kernels.native.packing import MAX_HEAD_DIM
 from kernels.quantized_linear import WEIGHT_FORMATS
 from protos import pairing, serving, target_pb2_grpc, tensors
 from protos.pairing import Pairing
 from target_service.config import TargetConfig
-from target_service.device import check_settings
+from target_service.device import check_parallel, check_settings, devices_of, devices_to_text
 from target_service.engine import Engine, StepEngine
 from target_service.kv_memory import PAGE_LEN, KvMemory
 from target_service.models import build_model, model_config
-from target_service.models.llama import Llama
 from target_service.models.target_model import ModelConfig, TargetModel
 from target_service.scheduler import Scheduler
 from target_service.server import TargetFacts, TargetServicer
@@ -29,8 +31,12 @@ from target_service.step_loop import StepLoop
 from target_service.taps import TapHub
 from target_service.weights import Weights, parse_dtype, read_config
 
+if TYPE_CHECKING:
+    from target_service.ranks import Ranks
+
 log = structlog.get_logger()
 
+_EXIT_TIMEOUT_S = 20
 _CPU = torch.device("cpu")
 WEIGHTS = ("auto", "bf16", "int8", "int4")
 
@@ -97,7 +103,7 @@ def kernels_on(device: torch.device, config: TargetConfig) -> Selection:
     """Use the kernels of a device. Raises ValueError for settings that it cannot serve."""
     if device.type == "cpu":
         return select(config.kernels, config.threads)
-    check_settings(config, model_dtype(config), model_config(read_config(config.model)))
+    check_settings(config, model_dtype(config))
     select("reference", config.threads)
     return Selection("triton")
 
@@ -137,7 +143,7 @@ def load(
         num_layers=model_cfg.num_layers,
         max_context_len=limit,
         weights=_weights_of(model),
-        device=str(device),
+        device=devices_to_text(device, config.tensor_parallel),
         kernels=kernels_of(config, kernels, model),
         allows_forced_acceptance=config.allow_forced_acceptance,
     )
@@ -160,38 +166,65 @@ def _pairing(model_dir: Path, model: TargetModel, layers: tuple[int, ...]) -> Pa
 
 
 def new_engine(
-    config: TargetConfig, model: TargetModel, facts: TargetFacts, device: torch.device = _CPU
+    config: TargetConfig,
+    model: TargetModel,
+    facts: TargetFacts,
+    device: torch.device = _CPU,
+    ranks: Ranks | None = None,
 ) -> StepEngine:
-    """Return the engine. Raises ValueError if there is no memory for its KV cache."""
+    """Return the engine; with `ranks`, one that leads them.
+
+    Raises ValueError if there is no memory for its KV cache.
+    """
     try:
         if device.type == "cpu":
             return Engine(model, facts.pairing.tap_layers, config.kv_tokens // PAGE_LEN)
-        return _new_device_engine(config, model, facts, device)
+        return _new_device_engine(config, model, facts, device, ranks)
     except (OSError, torch.OutOfMemoryError) as error:
         message = f"kv_tokens is {config.kv_tokens}, more than this machine has memory for: {error}"
         raise ValueError(message) from error
 
 
 def _new_device_engine(
-    config: TargetConfig, model: TargetModel, facts: TargetFacts, device: torch.device
+    config: TargetConfig,
+    model: TargetModel,
+    facts: TargetFacts,
+    device: torch.device,
+    ranks: Ranks | None,
 ) -> StepEngine:
     # Triton is only on Linux, and a CPU has no use for it.
     from kernels.gpu.graphs import capture_on
     from target_service.device_engine import DeviceEngine, Load
+    from target_service.device_steps import Place
     from target_service.graphs import prepare
 
-    assert isinstance(model, Llama), "others were refused"
-    load = Load(config.step_rows, config.max_sessions, facts.max_context_len + SPARE_SLOTS)
-    engine = DeviceEngine(
-        model,
-        facts.pairing.tap_layers,
-        config.kv_tokens // PAGE_LEN,
-        load,
-        device,
-        capture_on(device, enabled=config.graphs),
-    )
+    place = Place(device, capture_on(device, enabled=config.graphs))
+    if ranks is not None:
+        place = replace(place, team=ranks.join(), lead=ranks.lead)
+    most = Load.of(config, facts.max_context_len)
+    pages = config.kv_tokens // PAGE_LEN
+    engine = DeviceEngine(model, facts.pairing.tap_layers, pages, most, place)
+    log.info("device_memory", **engine.num_bytes._asdict())
+    if ranks is not None:
+        ranks.wait_loaded()
     prepare(engine.prepare)
     return engine
+
+
+@contextmanager
+def ranks_of(config: TargetConfig, devices: Sequence[torch.device]) -> Iterator[Ranks | None]:
+    """The processes of all devices but the first, if there are others."""
+    if len(devices) == 1:
+        yield None
+        return
+    from target_service.ranks import Ranks
+
+    with Ranks(config, devices) as ranks:
+        try:
+            yield ranks
+        finally:
+            # Whatever a library still waits for then, this process has nothing left to do.
+            signal.alarm(_EXIT_TIMEOUT_S)
 
 
 async def main() -> None:
@@ -200,12 +233,17 @@ async def main() -> None:
     serving.configure_logging(config.log_level)
     serving.check_listen_address(config.listen, insecure=config.insecure)
     torch.set_num_threads(config.threads)
-    device = device_of(config.device)
-    kernels = kernels_on(device, config)
+    devices = devices_of(config.device, config.tensor_parallel)
+    kernels = kernels_on(devices[0], config)
     if kernels.shortcoming:
         log.warning("native_kernels_unavailable", reason=kernels.shortcoming)
-    model, facts = load(config, kernels, device)
-    engine = new_engine(config, model, facts, device)
+    model, facts = load(config, kernels, devices[0])
+    check_parallel(config, model)
+    with ranks_of(config, devices) as ranks:
+        await _serve(config, facts, new_engine(config, model, facts, devices[0], ranks))
+
+
+async def _serve(config: TargetConfig, facts: TargetFacts, engine: StepEngine) -> None:
     scheduler = Scheduler(
         KvMemory(config.kv_tokens // PAGE_LEN),
         step_rows=config.step_rows,

@@ -32,6 +32,9 @@ class TargetConfig(BaseSettings):
         "auto", description="of a CPU: auto (native where it can run), native or reference"
     )
     device: str = Field("cpu", description="cpu, cuda, cuda:N, or auto (cuda where there is one)")
+    tensor_parallel: int = Field(
+        1, ge=1, le=64, description="GPUs that share every layer, from the one of `device` on"
+    )
     graphs: bool = Field(True, description="capture the steps of a GPU as CUDA graphs")
     threads: int = Field(
         os.cpu_count() or 1, ge=1, le=256, description="threads for matrix products"

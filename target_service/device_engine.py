@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.gpu.graphs import Capture, Captured, StepGraphs
-from kernels.gpu.pages import new_pages
-from kernels.gpu.runtime import check_runnable
+from kernels.gpu.graphs import Captured
+from kernels.gpu.runtime import check_runnable, on_device
 from protos.messages import Verdict, VerifyTimings
-from target_service.buckets import Bucket, Buckets
+from target_service.buckets import Bucket
+from target_service.config import TargetConfig
 from target_service.device_buffers import StepLimits
+from target_service.device_layers import new_pages_of
 from target_service.device_model import DeviceModel
-from target_service.device_step import DeviceStep, StepMemory
+from target_service.device_step import StepMemory
+from target_service.device_steps import DeviceSteps, Place
 from target_service.device_verdicts import verdicts_of
 from target_service.engine import Outcome
 from target_service.kept_rows import KeptRows
 from target_service.kv_memory import pages_for, slots_of
-from target_service.models.llama import Llama
-from target_service.session import Rows
+from target_service.models.target_model import TargetModel
+from target_service.session import SPARE_SLOTS, Rows
 from target_service.step_shares import Share, shares_of
 from target_service.tap_store import TapStore
+from target_service.team import Team
+from target_service.tensor_parallel import slice_model
 from target_service.token_lists import MOST_EXTRA_ENTRIES
 from target_service.work_buffers import new_work_buffers
 
@@ -42,12 +45,22 @@ class Load:
     sessions: int
     session_slots: int
 
+    @classmethod
+    def of(cls, config: TargetConfig, max_context_len: int) -> Load:
+        """Return what a service is to carry."""
+        return cls(config.step_rows, config.max_sessions, max_context_len + SPARE_SLOTS)
+
 
 def new_memory(
-    model: Llama, tap_layers: Sequence[int], num_pages: int, load: Load, device: torch.device
+    model: TargetModel,
+    tap_layers: Sequence[int],
+    num_pages: int,
+    load: Load,
+    device: torch.device,
+    team: Team | None = None,
 ) -> StepMemory:
-    """Take a model to a device, and return all that its steps need there."""
-    on_device, config = DeviceModel.of(model, device), model.config
+    """Take a model to a device, or its slice of one, and return all that its steps need there."""
+    there, config = _model_on(device, model, load, team), model.config
     list_len = min(config.vocab_size, load.session_slots + MOST_EXTRA_ENTRIES)
     limits = StepLimits(
         rows=load.rows,
@@ -57,8 +70,27 @@ def new_memory(
         tap_layers=len(tap_layers),
         hidden=config.hidden_size,
     )
-    pages = new_pages(num_pages, config.num_layers, config.num_kv_heads, config.head_dim, device)
-    return StepMemory(on_device, tap_layers, pages, new_work_buffers(on_device, limits))
+    inputs = None if team is None else team.inputs
+    pages = new_pages_of(there.stack, num_pages, device)
+    return StepMemory(there, tap_layers, pages, new_work_buffers(there, limits), inputs)
+
+
+def _model_on(
+    device: torch.device, model: TargetModel, load: Load, team: Team | None
+) -> DeviceModel:
+    if team is None:
+        return _on_device(model, device)
+    there = _on_device(slice_model(model, team.part), device)
+    widest = max(there.hidden, len(there.head.weight_NK))
+    return there.shared(team.gather(load.rows * widest, device))
+
+
+def _on_device(model: TargetModel, device: torch.device) -> DeviceModel:
+    try:
+        return DeviceModel.of(model, device)
+    except torch.OutOfMemoryError as error:
+        message = f"device is {str(device)!r}, which has no memory for all weights: {error}"
+        raise ValueError(message) from error
 
 
 class DeviceEngine:
@@ -66,44 +98,42 @@ class DeviceEngine:
 
     def __init__(
         self,
-        model: Llama,
+        model: TargetModel,
         tap_layers: Sequence[int],
         num_pages: int,
         load: Load,
-        device: torch.device,
-        capture: Capture | None,
+        place: Place,
     ) -> None:
-        """`capture` is None where steps are launched one by one.
+        """Raises ValueError for what kernels for GPUs cannot do.
 
-        Raises ValueError for what kernels for GPUs cannot do: other weights than dense bfloat16, a
-        layer that is tapped twice, a device that is none or that they were not made for.
+        That is other weights than bfloat16, but for experts of 4 bits, a layer that is tapped
+        twice, a device that is none or that they were not made for.
         """
-        check_runnable(device)
+        check_runnable(place.device)
         if len(set(tap_layers)) < len(tap_layers):
             raise ValueError(f"tap_layers must be different on a GPU, got {tuple(tap_layers)}")
-        self._device = device
-        self._buckets = Buckets(load.rows, load.sessions)
-        with self._on_device():
-            memory = new_memory(model, tap_layers, num_pages, load, device)
+        self._device = place.device
+        with on_device(place.device):
+            memory = new_memory(model, tap_layers, num_pages, load, place.device, place.team)
+        self.num_bytes = memory.num_bytes()
+        self._steps = DeviceSteps(memory, place)
         width = len(tap_layers) * model.config.hidden_size
         self._taps = TapStore(num_pages, width, torch.bfloat16)
-        self._graphs = StepGraphs[Bucket, DeviceStep](
-            lambda bucket: DeviceStep(memory, bucket), capture
-        )
 
-    @torch.inference_mode()
     def prepare(self, told: Callable[[Bucket, Captured], None]) -> None:
         """Capture the usual steps, so that no session waits for it; `told` what each cost."""
-        with self._on_device():
-            self._graphs.prepare(self._buckets.usual(), told)
+        for bucket in self._steps.buckets.usual():
+            self._steps.prepare(bucket, told)
 
     @torch.inference_mode()
     def step(self, batch: Sequence[Rows]) -> list[Outcome]:
         """Compute the rows of all sessions; accept what agrees of their trees, and compact them."""
         started = time.perf_counter_ns()
         shares = shares_of(batch)
-        with self._on_device():
-            step = self._graphs.run(self._bucket_of(shares), lambda step: step.fill(shares))
+        bucket = self._bucket_of(shares)
+        num_bytes = self._steps.pack(bucket, shares)
+        step = self._steps.run(bucket, num_bytes)
+        with on_device(self._device):
             found = step.read(sum(share.num_taps for share in shares))
             forwarded = time.perf_counter_ns()
             verdicts = verdicts_of(shares, found, step.logits_MV)
@@ -127,7 +157,9 @@ class DeviceEngine:
 
     def _bucket_of(self, shares: Sequence[Share]) -> Bucket:
         last = shares[-1]
-        return self._buckets.fitting(last.end_row, last.first_node + last.num_nodes, len(shares))
+        return self._steps.buckets.fitting(
+            last.end_row, last.first_node + last.num_nodes, len(shares)
+        )
 
     def _keep(self, share: Share, verdict: Verdict | None, taps_RLH: torch.Tensor) -> torch.Tensor:
         """Store the taps of a session's kept rows, and return them, [K, X]; a copy."""
@@ -136,7 +168,3 @@ class DeviceEngine:
         taps_KX = taps_RLH[first : first + kept.num_rows].flatten(1).clone()
         self._taps.store(kept.slots(), taps_KX)
         return taps_KX
-
-    def _on_device(self) -> AbstractContextManager[object]:
-        """Triton launches on the current device, of which each thread has one of its own."""
-        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()

@@ -3,12 +3,12 @@
     h = embedding of tokens; decode_layers; logits of the nodes of trees
     shape and sample; walk; move the accepted paths; gather the taps of kept rows
 
-Legend: see `device_buffers`; V vocabulary.
+Legend: see `device_buffers`; V vocabulary, P parts of it, X tokens of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
@@ -18,7 +18,7 @@ from kernels.gpu.agreement_sampler import Draw, agreement_tokens
 from kernels.gpu.attention_plan import plan_attention
 from kernels.gpu.attention_shape import StepRows
 from kernels.gpu.choice import Chosen
-from kernels.gpu.decoder import Places, decode_layers
+from kernels.gpu.decoder import Places
 from kernels.gpu.kept_limit import RowFilters
 from kernels.gpu.kv_moves import move_accepted
 from kernels.gpu.linear import linear
@@ -36,6 +36,7 @@ from target_service.device_buffers import (
     input_shapes,
     output_shapes,
 )
+from target_service.device_memory import DeviceBytes, num_bytes
 from target_service.device_model import DeviceModel
 from target_service.step_packing import pack
 from target_service.step_shares import Share
@@ -46,16 +47,46 @@ class StepMemory:
     """What the steps of all buckets share: weights, pages, and the memory of the largest."""
 
     def __init__(
-        self, model: DeviceModel, tap_layers: Sequence[int], pages: Pages, work: WorkBuffers
+        self,
+        model: DeviceModel,
+        tap_layers: Sequence[int],
+        pages: Pages,
+        work: WorkBuffers,
+        host_memory: Callable[[int, torch.device], torch.Tensor] | None = None,
     ) -> None:
+        """`host_memory` is where so many bytes of inputs lie on the host, if that is not new."""
         self.model = model
         self.tap_layers = tuple(tap_layers)
         self.pages = pages
         self.work = work
         device, limits = pages.keys_PLCSD.device, work.limits
         largest = Bucket(limits.rows, limits.rows, limits.sessions)
-        self.inputs = TwinMemory(Layout(input_shapes(largest, limits)).num_bytes, device)
+        num_bytes = Layout(input_shapes(largest, limits)).num_bytes
+        host_B = host_memory and host_memory(num_bytes, device)
+        self.inputs = TwinMemory(num_bytes, device, host_B)
+        self._described: dict[Bucket, tuple[Layout, StepInputs]] = {}
         self.outputs = TwinMemory(Layout(output_shapes(largest, limits)).num_bytes, device)
+
+    def num_bytes(self) -> DeviceBytes:
+        """Return what this takes of the device."""
+        given_and_found = self.inputs.device_B, self.outputs.device_B
+        weights, pages = num_bytes(self.model), num_bytes(self.pages)
+        all_of_it = num_bytes(self.model, self.pages, self.work, *given_and_found)
+        # Work knows the layers it is for.
+        return DeviceBytes(weights, pages, all_of_it - weights - pages)
+
+    def pack(self, bucket: Bucket, shares: Sequence[Share]) -> int:
+        """Describe a step of a bucket in the host's memory; return in how many bytes."""
+        if bucket not in self._described:
+            layout = self.input_layout(bucket)
+            self._described[bucket] = layout, StepInputs(**layout.views(self.inputs.host_B))
+        layout, inputs = self._described[bucket]
+        self.inputs.host_B[: layout.bytes_with("entries_E4", 0)].zero_()
+        return layout.bytes_with("entries_E4", pack(shares, inputs))
+
+    def input_layout(self, bucket: Bucket) -> Layout:
+        """Return where the inputs of a bucket lie."""
+        return Layout(input_shapes(bucket, self.work.limits))
 
 
 class DeviceStep:
@@ -64,25 +95,22 @@ class DeviceStep:
     def __init__(self, memory: StepMemory, bucket: Bucket) -> None:
         self.memory = memory
         self._model = memory.model
-        self._bucket = bucket
+        self.bucket = bucket
         self._work = memory.work.first(bucket)
         self.logits_MV = self._work.logits_MV
-        self._in = Layout(input_shapes(bucket, memory.work.limits))
+        self._in = memory.input_layout(bucket)
         self._out = Layout(output_shapes(bucket, memory.work.limits))
         self.inputs = StepInputs(**self._in.views(memory.inputs.device_B))
         self.outputs = StepOutputs(**self._out.views(memory.outputs.device_B))
-        self._host_inputs = StepInputs(**self._in.views(memory.inputs.host_B))
         self._host_outputs = StepOutputs(**self._out.views(memory.outputs.host_B))
 
     def clear(self) -> None:
         """Write to the inputs that no row is real."""
         self.memory.inputs.device_B[: self._in.bytes_with("entries_E4", 0)].zero_()
 
-    def fill(self, shares: Sequence[Share]) -> None:
-        """Describe a step, and send the description on its way."""
-        self.memory.inputs.host_B[: self._in.bytes_with("entries_E4", 0)].zero_()
-        entries = pack(shares, self._host_inputs)
-        self.memory.inputs.to_device(self._in.bytes_with("entries_E4", entries))
+    def send(self, num_bytes: int) -> None:
+        """Send the description of a step on its way."""
+        self.memory.inputs.to_device(num_bytes)
 
     def read(self, num_taps: int) -> StepOutputs:
         """Wait for what the last run found out, with so many of its taps; the next one overwrites
@@ -101,22 +129,26 @@ class DeviceStep:
         plan_attention(self._places.rows, work.plan)
         torch.index_select(model.embedding_VH, 0, inputs.tokens_R, out=work.h_RH)
         taps_TRH = dict(zip(self.memory.tap_layers, work.taps_LRH, strict=True))
-        normed_RH = decode_layers(
-            work.h_RH,
-            model.stack,
-            self._places,
-            self.memory.pages,
-            work.layer,
-            model.last_norm_H,
-            taps_TRH,
+        normed_RH = work.layer.decode(
+            work.h_RH, self._places, self.memory.pages, model.last_norm_H, taps_TRH
         )
-        if self._bucket.nodes:
+        if self.bucket.nodes:
             torch.index_select(normed_RH, 0, inputs.node_rows_M, out=work.picked_MH)
-            linear(work.picked_MH, *model.head, work.logits_MV, work.layer.scratch)
+            self._head()
             self._choose()
             self._accept()
         if taps_TRH:
             gather_taps(work.taps_LRH, inputs.kept_rows_R, self.outputs.taps_RLH)
+
+    def _head(self) -> None:
+        """Write the logits of all nodes, which devices that share a head gather."""
+        work, model = self._work, self._model
+        linear(work.picked_MH, *model.head, work.own_logits_MX, work.layer.scratch)
+        if work.own_logits_MX.shape != work.logits_MV.shape:
+            assert model.stack.gather is not None, "others have the rest of the head"
+            parts_PMX = model.stack.gather(work.own_logits_MX)
+            whole_MPX = work.logits_MV.unflatten(1, (len(parts_PMX), -1))
+            whole_MPX.copy_(parts_PMX.transpose(0, 1))
 
     def _choose(self) -> None:
         """Choose a token at every node."""

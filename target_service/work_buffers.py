@@ -1,6 +1,7 @@
 """What a step on a GPU writes on its way: made for the largest bucket; smaller ones take the first.
 
-Legend: see `device_buffers`; V vocabulary, B blocks of it, 5 numbers of a row's choice.
+Legend: see `device_buffers`; V vocabulary, X tokens of a device, B blocks of the vocabulary, 5
+numbers of a row's choice.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import torch
 
 from kernels.gpu.accepted_rows import Accepted
 from kernels.gpu.agreement_sampler import SamplerScratch
-from kernels.gpu.attention_shape import AttentionPlan, AttentionShape, Tiling, new_plan
-from kernels.gpu.decoder import LayerBuffers, new_layer_buffers
-from kernels.gpu.paged_attention import PAGED_TILINGS
-from kernels.gpu.runtime import tiling_of
-from kernels.gpu.stack import Stack
+from kernels.gpu.attention_shape import AttentionPlan, new_plan
 from kernels.gpu.tree_geometry import Geometry
 from kernels.gpu.vocabulary import BLOCK_LEN
 from protos.messages import MAX_TREE_NODES
 from target_service.buckets import Bucket
 from target_service.device_buffers import StepLimits
+from target_service.device_layers import (
+    DeviceLayers,
+    LayerWork,
+    attention_shape,
+    new_layer_work,
+)
 from target_service.device_model import DeviceModel
 
 _ITEMS_A_PROGRAM = 4
@@ -36,10 +39,12 @@ class WorkBuffers(NamedTuple):
     h_RH: torch.Tensor
     slots_R: torch.Tensor
     depths_R: torch.Tensor
-    layer: LayerBuffers
+    layer: LayerWork
     plan: AttentionPlan
     taps_LRH: torch.Tensor
     picked_MH: torch.Tensor
+    own_logits_MX: torch.Tensor
+    """Of the tokens of this device's head; where they are all, these are the logits."""
     logits_MV: torch.Tensor
     shaped_MV: torch.Tensor
     whole_M5: torch.Tensor
@@ -63,6 +68,7 @@ class WorkBuffers(NamedTuple):
             self.plan.first(rows, sessions),
             self.taps_LRH[:, :rows],
             self.picked_MH[:nodes],
+            self.own_logits_MX[:nodes],
             self.logits_MV[:nodes],
             self.shaped_MV[:nodes],
             self.whole_M5[:nodes],
@@ -81,17 +87,19 @@ def new_work_buffers(model: DeviceModel, limits: StepLimits) -> WorkBuffers:
     bf16 = torch.zeros(0, dtype=torch.bfloat16, device=device)
     f32, i32, i64 = (bf16.to(dtype) for dtype in (torch.float32, torch.int32, torch.int64))
     blocks = -(-vocab_size // BLOCK_LEN)
+    logits_MV, own = bf16.new_zeros(rows, vocab_size), len(model.head.weight_NK)
     sampler = ((rows, blocks), (rows, 5, blocks), (rows, vocab_size), (rows,))
     return WorkBuffers(
         limits,
         h_RH=bf16.new_zeros(rows, model.hidden),
         slots_R=i32.new_zeros(rows),
         depths_R=i32.new_zeros(rows),
-        layer=new_layer_buffers(model.stack, rows, device, [model.head]),
+        layer=new_layer_work(model.stack, rows, device, [model.head]),
         plan=_new_plan(model.stack, limits, device),
         taps_LRH=bf16.new_zeros(limits.tap_layers, rows, model.hidden),
         picked_MH=bf16.new_zeros(rows, model.hidden),
-        logits_MV=bf16.new_zeros(rows, vocab_size),
+        own_logits_MX=logits_MV if own == vocab_size else bf16.new_zeros(rows, own),
+        logits_MV=logits_MV,
         shaped_MV=f32.new_zeros(rows, vocab_size),
         whole_M5=f32.new_zeros(rows, 5),
         geometry_M=Geometry(i64.new_zeros(rows), i32.new_zeros(rows), i64.new_zeros(rows)),
@@ -104,18 +112,8 @@ def new_work_buffers(model: DeviceModel, limits: StepLimits) -> WorkBuffers:
     )
 
 
-def _new_plan(stack: Stack, limits: StepLimits, device: torch.device) -> AttentionPlan:
-    tiling: Tiling = tiling_of(PAGED_TILINGS, device)
-    shape = AttentionShape(
-        tiling,
-        stack.heads,
-        stack.kv_heads,
-        stack.head_dim,
-        stack.head_dim,
-        len(stack.layers),
-        limits.sessions,
-        limits.pages,
-    )
+def _new_plan(layers: DeviceLayers, limits: StepLimits, device: torch.device) -> AttentionPlan:
+    shape = attention_shape(layers, limits.sessions, limits.pages, device)
     items = shape.most_tiles(limits.rows) + _ITEMS_A_PROGRAM * shape.enough_tiles
     return new_plan(shape, limits.rows, items, device)
 

@@ -17,6 +17,7 @@ import torch
 from benchmarks.gpu_check import (
     attention_cases,
     elementwise_cases,
+    kimi_pair,
     product_cases,
     sampling_cases,
     steps,
@@ -24,7 +25,7 @@ from benchmarks.gpu_check import (
 from benchmarks.gpu_check.case import KIMI, Case, Sizes
 from benchmarks.gpu_check.measuring import Clock
 
-_KINDS = (elementwise_cases, product_cases, attention_cases, sampling_cases)
+_KINDS = (elementwise_cases, product_cases, attention_cases, kimi_pair, sampling_cases)
 
 
 def all_cases(sizes: Sizes, device: torch.device) -> Iterator[Case]:
@@ -78,8 +79,9 @@ def main(arguments: list[str]) -> int:
         found.append(measured(case, clock))
         print(line_of(found[-1]), flush=True)
     of_steps = []
-    for shape in steps.SHAPES:
-        of_steps.append(steps.measured(shape, device))
+    load = steps.StepLoad()
+    for made in steps.models(load, device):
+        of_steps.append(steps.measured(made, load, device))
         print(json.dumps(of_steps[-1]), flush=True)
     if options.json is not None:
         report = about | {"kernels": found, "steps": of_steps}

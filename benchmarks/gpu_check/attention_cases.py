@@ -17,7 +17,6 @@ from kernels.gpu.attention_plan import plan_attention
 from kernels.gpu.attention_shape import AttentionShape, StepRows, new_plan
 from kernels.gpu.latent_attention import LATENT_TILINGS, latent_attention
 from kernels.gpu.paged_attention import PAGED_TILINGS, paged_attention
-from kernels.gpu.pages import Pages
 from kernels.gpu.runtime import tiling_of
 from kernels.kv_pages import PAGE_LEN, num_pages_for
 
@@ -108,20 +107,23 @@ def _paged(sizes: Sizes, device: torch.device) -> Case:
         batch.rows.pages_NX.shape[1],
     )
     pool = (batch.num_pages, 1, kv_heads, PAGE_LEN, dim)
-    pages = Pages(normal(*pool, device=device), normal(*pool, device=device))
+    keys_PLCSD, values_PLCSD = normal(2, *pool, device=device)
     q_RAD = normal(len(batch.seen), heads, dim, device=device)
     out_RAD, plan = torch.empty_like(q_RAD), new_plan(shape, len(q_RAD), 512, device)
 
     def launch() -> None:
         plan_attention(batch.rows, plan)
-        paged_attention(q_RAD, *pages, 0, dim**-0.5, batch.rows, plan, out_RAD)
+        paged_attention(q_RAD, keys_PLCSD, values_PLCSD, 0, dim**-0.5, batch.rows, plan, out_RAD)
 
     def excess() -> float:
-        keys_SCD, values_SCD = (part[:, 0].transpose(1, 2).flatten(0, 1) for part in pages)
+        keys_SCD, values_SCD = (
+            part[:, 0].transpose(1, 2).flatten(0, 1) for part in (keys_PLCSD, values_PLCSD)
+        )
         return batch.excess(q_RAD, keys_SCD, values_SCD, dim**-0.5, out_RAD)
 
     name = f"paged_attention, context {sizes.context}"
-    return Case(name, launch, (out_RAD,), excess, bytes_of(*pages, q_RAD, out_RAD))
+    num_bytes = bytes_of(keys_PLCSD, values_PLCSD, q_RAD, out_RAD)
+    return Case(name, launch, (out_RAD,), excess, num_bytes)
 
 
 def _latent(sizes: Sizes, device: torch.device) -> Case:

@@ -21,9 +21,9 @@ from benchmarks.gpu_check.case import (
 )
 from kernels.gpu.elementwise import add_rms_norm, norm_pair, rms_norm, silu_mul
 from kernels.gpu.kv_moves import move_accepted
-from kernels.gpu.pages import new_pages
 from kernels.gpu.rotary import rotate_and_store
 from kernels.gpu.tap_gather import gather_taps, gather_taps_fp8
+from kernels.kv_pages import PAGE_LEN
 
 _EPS = 1e-6
 _TAPS = 3
@@ -121,8 +121,10 @@ def _rotation(sizes: Sizes, device: torch.device) -> Case:
     angle_PD = torch.rand(rows, _HEAD_DIM // 2, device=device).repeat(1, 2)
     angles = angle_PD.cos().bfloat16(), angle_PD.sin().bfloat16()
     positions_R = torch.arange(rows, dtype=torch.int32, device=device)
-    slots_R = torch.arange(rows, device=device) * 64 + 5
-    pages = new_pages(rows, 1, 1, _HEAD_DIM, device)
+    slots_R = torch.arange(rows, device=device) * PAGE_LEN + 5
+    keys_PLCSD, values_PLCSD = torch.zeros(
+        2, rows, 1, 1, PAGE_LEN, _HEAD_DIM, dtype=torch.bfloat16, device=device
+    )
     out_RAD = torch.empty_like(q_RAD)
 
     def rotated(x_RND: torch.Tensor) -> torch.Tensor:
@@ -131,7 +133,7 @@ def _rotation(sizes: Sizes, device: torch.device) -> Case:
         return x_RND * cos_R1D + torch.cat((-second, first), dim=-1) * sin_R1D
 
     def excess() -> float:
-        stored = [part[:, 0, :, 5] for part in pages]
+        stored = [part[:, 0, :, 5] for part in (keys_PLCSD, values_PLCSD)]
         found = (out_RAD, *stored)
         expected = (rotated(q_RAD), rotated(k_RCD), v_RCD)
         return max(excess_of_equal(*both) for both in zip(found, expected, strict=True))
@@ -139,9 +141,18 @@ def _rotation(sizes: Sizes, device: torch.device) -> Case:
     return Case(
         "rotate_and_store",
         lambda: rotate_and_store(
-            q_RAD, k_RCD, v_RCD, angles, positions_R, slots_R, *pages, 0, out_RAD
+            q_RAD,
+            k_RCD,
+            v_RCD,
+            angles,
+            positions_R,
+            slots_R,
+            keys_PLCSD,
+            values_PLCSD,
+            0,
+            out_RAD,
         ),
-        (*pages, out_RAD),
+        (keys_PLCSD, values_PLCSD, out_RAD),
         excess,
         2 * bytes_of(q_RAD, k_RCD, v_RCD),
     )

@@ -22,7 +22,8 @@ from benchmarks.gpu_check.case import (
 )
 from kernels import experts as reference
 from kernels.experts import Routing
-from kernels.gpu.experts import mix_experts, new_scratch
+from kernels.gpu.expert_scratch import new_scratch
+from kernels.gpu.experts import mix_experts
 from kernels.gpu.linear import linear, scratch_elements
 from kernels.gpu.packed_int4 import PackedInt4, pack_checkpoint, stack
 from kernels.gpu.router import choose_experts
@@ -120,7 +121,7 @@ def _experts(sizes: Sizes, device: torch.device) -> Case:
     rows, width = sizes.rows, sizes.expert_width
     gate_up = [_int4_weight(2 * width, sizes.hidden, device) for _ in range(sizes.experts)]
     down = [_int4_weight(sizes.hidden, width, device) for _ in range(sizes.experts)]
-    packed = tuple(stack([one for one, _ in layers]) for layers in (gate_up, down))
+    packed = tuple(stack((one for one, _ in layers), sizes.experts) for layers in (gate_up, down))
     dense = [(of_both, of_down) for (_, of_both), (_, of_down) in zip(gate_up, down, strict=True)]
     choices = _routing(sizes).choices
     numbers = [torch.randperm(sizes.experts)[:choices] for _ in range(rows)]

@@ -13,7 +13,7 @@ width of the feed-forward layer, L layers, P positions, T taps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -23,7 +23,7 @@ from kernels.gpu.linear import linear, scratch_elements
 from kernels.gpu.paged_attention import paged_attention
 from kernels.gpu.pages import Pages
 from kernels.gpu.rotary import rotate_and_store
-from kernels.gpu.stack import Stack, Weight
+from kernels.gpu.stack import Gather, Stack, Weight
 
 
 class LayerBuffers(NamedTuple):
@@ -61,17 +61,16 @@ def new_layer_buffers(
         gate_up_R2F=empty.new_zeros(rows, 2 * stack.inner),
         inner_RF=empty.new_zeros(rows, stack.inner),
         scratch=torch.zeros(
-            _scratch(rows, [*stack.weights, *others]), dtype=torch.float32, device=device
+            product_scratch(rows, [*stack.weights, *others]), dtype=torch.float32, device=device
         ),
     )
 
 
-def _scratch(rows: int, weights: Iterable[Weight]) -> int:
+def product_scratch(rows: int, weights: Iterable[Weight]) -> int:
     """Return what the product that needs most of it needs: few rows may need more than many."""
     counts = {*range(1, min(rows, 64) + 1), rows}
-    return max(
-        scratch_elements(count, *weight.weight_NK.shape) for weight in weights for count in counts
-    )
+    shapes = {weight.weight_NK.shape for weight in weights}
+    return max(scratch_elements(count, *shape) for shape in shapes for count in counts)
 
 
 class Places(NamedTuple):
@@ -104,7 +103,7 @@ def decode_layers(
     first_norm_H = stack.layers[0].input_norm_H
     if first_norm_H is not None:
         rms_norm(h_RH, first_norm_H, stack.eps, buffers.normed_RH)
-    _tap(taps_TRH, 0, h_RH)
+    tap(taps_TRH, 0, h_RH)
     for index, layer in enumerate(stack.layers):
         read_RX = buffers.normed_RH if x_RX is None else x_RX
         _attend(read_RX, index, stack, places, pages, buffers)
@@ -118,11 +117,12 @@ def decode_layers(
             assert following_H is not None, "only a single layer is given its input from outside"
             norm_H = following_H
         _add_norm(layer.down, buffers.inner_RF, h_RH, norm_H, stack, buffers)
-        _tap(taps_TRH, index + 1, h_RH)
+        tap(taps_TRH, index + 1, h_RH)
     return buffers.normed_RH
 
 
-def _tap(taps_TRH: Mapping[int, torch.Tensor], layer: int, h_RH: torch.Tensor) -> None:
+def tap(taps_TRH: Mapping[int, torch.Tensor], layer: int, h_RH: torch.Tensor) -> None:
+    """Copy the input of a layer if it is tapped."""
     if layer in taps_TRH:
         taps_TRH[layer].copy_(h_RH)
 
@@ -143,6 +143,8 @@ def _attend(
     for head_RND, norm_D in ((q_RAD, layer.q_norm_D), (k_RCD, layer.k_norm_D)):
         if norm_D is not None:
             rms_norm(head_RND, norm_D, stack.eps, head_RND)
+    keys_PLCSD, values_PLCSD = pages
+    assert values_PLCSD is not None, "ordinary keys are not their own values"
     rotate_and_store(
         q_RAD,
         k_RCD,
@@ -150,13 +152,15 @@ def _attend(
         stack.angles,
         places.text_positions_R,
         places.slots_R,
-        *pages,
+        keys_PLCSD,
+        values_PLCSD,
         index,
         buffers.queries_RAD,
     )
     paged_attention(
         buffers.queries_RAD,
-        *pages,
+        keys_PLCSD,
+        values_PLCSD,
         index,
         stack.scale,
         places.rows,
@@ -181,4 +185,32 @@ def _add_norm(
 ) -> None:
     """h += weight x, and its norm."""
     _product(weight, x_RK, buffers.added_RH, buffers)
-    add_rms_norm(buffers.added_RH, h_RH, norm_H, stack.eps, h_RH, buffers.normed_RH)
+    add_norm(h_RH, norm_H, stack, buffers)
+
+
+class StreamLayers(Protocol):
+    """Layers of any kind, as far as the residual stream knows them."""
+
+    @property
+    def eps(self) -> float: ...
+
+    @property
+    def gather(self) -> Gather | None: ...
+
+
+class StreamBuffers(Protocol):
+    """Where parts of a layer leave what they add to the residual stream, and find its norm."""
+
+    @property
+    def added_RH(self) -> torch.Tensor: ...  # noqa: N802
+
+    @property
+    def normed_RH(self) -> torch.Tensor: ...  # noqa: N802
+
+
+def add_norm(
+    h_RH: torch.Tensor, norm_H: torch.Tensor, stack: StreamLayers, buffers: StreamBuffers
+) -> None:
+    """h += what is added, and its norm. Here alone do results of layers meet the stream."""
+    added = buffers.added_RH if stack.gather is None else stack.gather(buffers.added_RH)
+    add_rms_norm(added, h_RH, norm_H, stack.eps, h_RH, buffers.normed_RH)

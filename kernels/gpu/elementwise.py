@@ -3,7 +3,7 @@
 A program has one whole row of a norm, or one tile of an activation's row. Rows may lie in wider
 buffers: gate and up are halves of one product, and one half of a pair is the residual stream.
 
-Legend: R rows, H hidden, F width of the feed-forward layer, V vocabulary.
+Legend: R rows, H hidden, F width of the feed-forward layer, V vocabulary, P parts of a sum.
 """
 
 from __future__ import annotations
@@ -38,16 +38,24 @@ def add_rms_norm(
     sum_RH: torch.Tensor,
     out_RH: torch.Tensor,
 ) -> None:
-    """h = residual + x, to `sum` (which may be `residual`), and its norm, to `out`."""
-    rows, width = x_RH.shape
+    """h = residual + x, to `sum` (which may be `residual`), and its norm, to `out`.
+
+    Where x are parts of sums, [P, R, H], they are added first, in their order and in float32.
+    """
+    rows, width = residual_RH.shape
+    x_PRH, parts = (x_RH, len(x_RH)) if x_RH.ndim == 3 else (x_RH[None], 1)
+    assert x_PRH.stride(2) == 1, "the elements of a row lie side by side"
     _add_rms_norm[(rows,)](
-        *_with_stride(x_RH),
+        x_PRH,
+        x_PRH.stride(1),
+        x_PRH.stride(0),
         *_with_stride(residual_RH),
         weight_H,
         *_with_stride(sum_RH),
         *_with_stride(out_RH),
         eps,
         width,
+        parts=parts,
         **_norm_tile(width),
     )
 
@@ -132,8 +140,9 @@ def _rms_norm(
 @triton.jit
 @no_type_check
 def _add_rms_norm(
-    x_RH,
+    x_PRH,
     x_stride,
+    x_part,
     residual_RH,
     residual_stride,
     weight_H,
@@ -143,10 +152,14 @@ def _add_rms_norm(
     out_stride,
     eps,
     width: tl.constexpr,
+    parts: tl.constexpr,
     tile: tl.constexpr,
 ):
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, tile)
-    x = tl.load(x_RH + row * x_stride + at, mask=at < width, other=0.0).to(tl.float32)
+    x_PRH += row * x_stride
+    x = tl.load(x_PRH + at, mask=at < width, other=0.0).to(tl.float32)
+    for part in tl.static_range(1, parts):
+        x += tl.load(x_PRH + part * x_part + at, mask=at < width, other=0.0).to(tl.float32)
     h = tl.load(residual_RH + row * residual_stride + at, mask=at < width, other=0.0)
     h = (h.to(tl.float32) + x).to(sum_RH.dtype.element_ty)
     tl.store(sum_RH + row * sum_stride + at, h, mask=at < width)

@@ -17,6 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.gpu.packed_memory import Piece, Pieces
+
 _PAIRS = tl.constexpr(1024)
 """Looked at together."""
 
@@ -38,16 +40,13 @@ def max_tiles(num_pairs: int, num_experts: int, tile_rows: int) -> int:
     return used + (num_pairs - used) // tile_rows
 
 
-def new_plan(
-    num_pairs: int, num_experts: int, tile_rows: int, device: torch.device | str
-) -> ExpertPlan:
-    """Return room for a plan of so many pairs."""
-    tiles = max_tiles(num_pairs, num_experts, tile_rows)
-
-    def room(size: int) -> torch.Tensor:
-        return torch.zeros(size, dtype=torch.int32, device=device)
-
-    return ExpertPlan(room(num_pairs), room(tiles), room(tiles), room(tiles), tile_rows)
+def plan_pieces(num_pairs: int, num_experts: int, tile_rows: int) -> Pieces:
+    """Return the types and shapes of a plan's tensors for exactly so many pairs."""
+    tiles = Piece(torch.int32, (max_tiles(num_pairs, num_experts, tile_rows),))
+    return {
+        "order_Q": Piece(torch.int32, (num_pairs,)),
+        **dict.fromkeys(("expert_T", "begin_T", "count_T"), tiles),
+    }
 
 
 def plan_experts(experts_RC: torch.Tensor, num_experts: int, plan: ExpertPlan) -> None:

@@ -1,4 +1,4 @@
-"""The mixture of `kernels.experts.mix_experts` with 4-bit experts: only those chosen are read.
+"""The mixture of `kernels.experts.mix_experts`: only the experts that are chosen are read.
 
     plan        pairs of a row and a choice, in order of the experts; see `expert_plan`
     gate, up    a program a tile of pairs and 128 outputs: sums of the parts of the inputs
@@ -9,7 +9,8 @@
 Every kernel writes by the number of the pair, so what is sorted is only who multiplies beside whom:
 a row's bits depend on nothing else, see `row_blocks`. Grids are those of the worst case; a program
 without pairs leaves at once. Few rows have tiles of 16 pairs; prompts, where an expert has more, of
-32, and one program for all parts of the inputs.
+32, and one program for all parts of the inputs. Weights are of 4 bits, or bfloat16, whose prompts
+have tiles of 64.
 
 Legend: R rows, C choices of a row, Q = R C pairs, T tiles of pairs, E experts, H hidden, F width
 of an expert, P parts of the inputs, N outputs, K inputs.
@@ -17,79 +18,43 @@ of an expert, P parts of the inputs, N outputs, K inputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import no_type_check
 
 import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.expert_plan import ExpertPlan, new_plan, plan_experts
+from kernels.gpu.expert_plan import plan_experts
+from kernels.gpu.expert_scratch import ExpertScratch, parts_of
+from kernels.gpu.expert_weights import ExpertWeight, num_experts
+from kernels.gpu.linear import sum_dense
 from kernels.gpu.packed_int4 import STEP_INPUTS, PackedInt4
-from kernels.gpu.row_blocks import BLOCK_ROWS, Tile, check, keep_sums, num_parts
-from kernels.gpu.w4_linear import NARROW, PROMPT, sum_int4
+from kernels.gpu.row_blocks import BLOCK_ROWS, check, keep_sums
+from kernels.gpu.w4_linear import sum_int4
 
 _STEP = tl.constexpr(STEP_INPUTS)
-_FEW_PAIRS = 16
-"""An expert's share of the pairs from which on tiles are wide."""
 _BLOCK = 1024
-
-
-@dataclass(frozen=True)
-class ExpertScratch:
-    """What a step of so many rows writes on its way. Sums are bfloat16 if none is added to them."""
-
-    plan: ExpertPlan
-    tile: Tile
-    gate_up_PQN: torch.Tensor
-    activation_QF: torch.Tensor
-    down_PQH: torch.Tensor
-
-
-def new_scratch(rows: int, choices: int, gate_up: PackedInt4, down: PackedInt4) -> ExpertScratch:
-    """Return scratch for steps of exactly so many rows."""
-    pairs, num_experts = rows * choices, len(gate_up.words_NTI)
-    device = gate_up.words_NTI.device
-    tile = tile_for(pairs, num_experts)
-
-    def sums(weight: PackedInt4) -> torch.Tensor:
-        parts = 1 if tile.one_program else parts_of(weight, choices)
-        dtype = torch.bfloat16 if parts == 1 else torch.float32
-        return torch.zeros(parts, pairs, weight.num_outputs, dtype=dtype, device=device)
-
-    activation_QF = torch.zeros(pairs, down.num_inputs, dtype=torch.bfloat16, device=device)
-    plan = new_plan(pairs, num_experts, tile.rows, device)
-    return ExpertScratch(plan, tile, sums(gate_up), activation_QF, sums(down))
-
-
-def tile_for(num_pairs: int, num_experts: int) -> Tile:
-    """Return the tile for so many pairs."""
-    return NARROW if num_pairs <= _FEW_PAIRS * num_experts else PROMPT
-
-
-def parts_of(weight: PackedInt4, choices: int) -> int:
-    """Return into how many parts the inputs are divided: a row alone has as many experts."""
-    return num_parts(choices * weight.num_outputs, weight.num_inputs, NARROW.outputs)
 
 
 def mix_experts(
     x_RH: torch.Tensor,
     experts_RC: torch.Tensor,
     weights_RC: torch.Tensor,
-    weights: tuple[PackedInt4, PackedInt4],
+    weights: tuple[ExpertWeight, ExpertWeight],
     shared_RH: torch.Tensor | None,
     scratch: ExpertScratch,
     out_RH: torch.Tensor,
 ) -> None:
     """Write y to `out_RH`. A choice of -1 is none; a row without choices is its shared output.
 
-    x, shared and out are bfloat16. `weights` are gate and up, [E, 2 F] outputs, the gate's first,
-    and down. Raises ValueError for operands that are not contiguous.
+    x, shared and out are bfloat16, and `out` may be `shared`. `weights` are gate and up, [E, 2 F]
+    outputs, the gate's first, and down. Raises ValueError for operands that are not contiguous.
     """
     gate_up, down = weights
-    check((x_RH, experts_RC, weights_RC, *gate_up[:2], *down[:2], shared_RH, out_RH), x_RH, 0)
+    tensors = (*_tensors(gate_up), *_tensors(down))
+    check((x_RH, experts_RC, weights_RC, *tensors, shared_RH, out_RH), x_RH, 0)
     choices = experts_RC.shape[1]
-    plan_experts(experts_RC, len(gate_up.words_NTI), scratch.plan)
+    plan_experts(experts_RC, num_experts(gate_up), scratch.plan)
     _multiply_pairs(x_RH, gate_up, choices, choices, scratch, scratch.gate_up_PQN)
     _activate(experts_RC, scratch)
     _multiply_pairs(scratch.activation_QF, down, 1, choices, scratch, scratch.down_PQH)
@@ -109,9 +74,14 @@ def mix_experts(
     )
 
 
+def _tensors(weight: ExpertWeight) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return what a weight's elements are, and the scales of 4-bit ones."""
+    return weight[:2] if isinstance(weight, PackedInt4) else (weight.weight_ENK, None)
+
+
 def _multiply_pairs(
     x_XK: torch.Tensor,
-    weight: PackedInt4,
+    weight: ExpertWeight,
     pairs_per_x: int,
     choices: int,
     scratch: ExpertScratch,
@@ -122,8 +92,7 @@ def _multiply_pairs(
     tiles = len(plan.count_T) * triton.cdiv(weight.num_outputs, tile.outputs)
     _multiply[(tiles * len(sums_PQN),)](
         x_XK,
-        weight.words_NTI,
-        weight.scales_T4N,
+        *_tensors(weight),
         *plan[:4],
         sums_PQN,
         len(plan.count_T),
@@ -158,7 +127,7 @@ def _activate(experts_RC: torch.Tensor, scratch: ExpertScratch) -> None:
 @no_type_check
 def _multiply(
     x_XK,
-    words_ENTI,
+    weight_E,
     scales_ET4N,
     order_Q,
     expert_T,
@@ -183,14 +152,12 @@ def _multiply(
     output_tiles = tl.cdiv(N, OUTPUTS)
     first_output, part = rest % output_tiles * OUTPUTS, rest // output_tiles
     expert = tl.load(expert_T + tile).to(tl.int64)
-    STEPS: tl.constexpr = (K + _STEP - 1) // _STEP
-    words_NTI = words_ENTI + expert * (N * STEPS * 32)
-    scales_T4N = scales_ET4N + expert * (N * STEPS * 4)
     pairs, lines = _pairs_of(order_Q + tl.load(begin_T + tile), count, PAIRS_PER_X, BLOCKS)
-    sums = sum_int4(
+    sums = _sum_expert(
         x_XK,
-        words_NTI,
-        scales_T4N,
+        weight_E,
+        scales_ET4N,
+        expert,
         lines,
         first_output,
         part,
@@ -202,7 +169,49 @@ def _multiply(
         OUTPUTS,
     )
     sums_PQN += part.to(tl.int64) * num_pairs * N
-    keep_sums(sums_PQN, None, pairs, sums, first_output, N, BLOCKS, OUTPUTS, False)
+    keep_sums(sums_PQN, N, None, pairs, sums, first_output, N, BLOCKS, OUTPUTS, False)
+
+
+@triton.jit
+@no_type_check
+def _sum_expert(
+    x_XK,
+    weight_E,
+    scales_ET4N,
+    expert,
+    lines,
+    first_output,
+    part,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    PARTS: tl.constexpr,
+    ALL_PARTS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+):
+    """Sum of one expert over one part of the inputs or over all, [16, N] a block."""
+    if scales_ET4N is None:
+        weight_NK = weight_E + expert * (N * K)
+        sums = sum_dense(
+            x_XK, weight_NK, lines, first_output, part, N, K, PARTS, ALL_PARTS, BLOCKS, OUTPUTS
+        )
+    else:
+        STEPS: tl.constexpr = (K + _STEP - 1) // _STEP
+        sums = sum_int4(
+            x_XK,
+            weight_E + expert * (N * STEPS * 32),
+            scales_ET4N + expert * (N * STEPS * 4),
+            lines,
+            first_output,
+            part,
+            N,
+            K,
+            PARTS,
+            ALL_PARTS,
+            BLOCKS,
+            OUTPUTS,
+        )
+    return sums
 
 
 @triton.jit

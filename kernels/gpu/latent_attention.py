@@ -39,6 +39,16 @@ LATENT_TILINGS = {
 """By major compute capability: H100 and H200, B200, RTX PRO 6000."""
 
 
+def check_sizes(latent: int, rotated: int) -> None:
+    """Raise ValueError for sizes that tiles cannot have: products have 16 inputs or more."""
+    for name, size, least in (("latent", latent, 64), ("rotated", rotated, 16)):
+        if size < least or size & (size - 1):
+            raise ValueError(
+                f"the {name} part of keys has {size} elements; kernels for GPUs take powers of two "
+                f"from {least} on"
+            )
+
+
 def latent_attention(
     q_RAD: torch.Tensor,
     keys_PZ1SD: torch.Tensor,
@@ -51,7 +61,7 @@ def latent_attention(
     """Write what each row and head takes of the latent parts to `out_RAL`.
 
     The rows' own keys must lie in the pages already, and `plan` must be of these rows. Memory that
-    no row sees may hold anything. L and E must be powers of two.
+    no row sees may hold anything. L and E must be as `check_sizes` wants them.
     """
     tiling = plan.shape.tiling
     _attend_latent[(tiling.programs,)](

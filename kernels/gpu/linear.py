@@ -34,9 +34,9 @@ from kernels.gpu.row_blocks import (
     sum_up,
 )
 
-_NARROW = Tile(blocks=1, outputs=64, one_program=False, warps=4, stages=6)
+NARROW = Tile(blocks=1, outputs=64, one_program=False, warps=4, stages=6)
 _WIDE = Tile(blocks=4, outputs=128, one_program=False, warps=4, stages=3)
-_PROMPT = Tile(blocks=4, outputs=128, one_program=True, warps=4, stages=3)
+PROMPT = Tile(blocks=4, outputs=128, one_program=True, warps=4, stages=3)
 _STEP = tl.constexpr(64)
 """Inputs between two loads."""
 
@@ -80,14 +80,14 @@ def linear(
 
 def tile_for(rows: int) -> Tile:
     """Return the tile for so many rows."""
-    if rows <= _NARROW.rows:
-        return _NARROW
-    return _WIDE if rows <= _WIDE.rows else _PROMPT
+    if rows <= NARROW.rows:
+        return NARROW
+    return _WIDE if rows <= _WIDE.rows else PROMPT
 
 
 def parts_of(outputs: int, inputs: int) -> int:
     """Return into how many parts the inputs are divided."""
-    return num_parts(outputs, inputs, _NARROW.outputs)
+    return num_parts(outputs, inputs, NARROW.outputs)
 
 
 def scratch_elements(rows: int, outputs: int, inputs: int) -> int:
@@ -114,6 +114,29 @@ def _multiply(
     """One tile of outputs, [R, N], of one part of the inputs or of all."""
     first_row, first_output, part = find_tile(num_rows, N, BLOCKS, OUTPUTS)
     rows = rows_from(first_row, num_rows, BLOCKS)
+    sums = sum_dense(
+        x_RK, weight_NK, rows, first_output, part, N, K, PARTS, ALL_PARTS, BLOCKS, OUTPUTS
+    )
+    out_PRN += part.to(tl.int64) * num_rows * N
+    keep_sums(out_PRN, N, bias_N, rows, sums, first_output, N, BLOCKS, OUTPUTS, HAS_BIAS)
+
+
+@triton.jit
+@no_type_check
+def sum_dense(
+    x_RK,
+    weight_NK,
+    rows,
+    first_output,
+    part,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    PARTS: tl.constexpr,
+    ALL_PARTS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+):
+    """Sum over one part of the inputs or over all, [16, N] a block."""
     if ALL_PARTS:
         sums = no_sums(BLOCKS, OUTPUTS)
         for p in range(PARTS):
@@ -121,8 +144,7 @@ def _multiply(
             sums = add_sums(sums, of_p, BLOCKS)
     else:
         sums = _sum_part(x_RK, weight_NK, rows, first_output, part, N, K, PARTS, BLOCKS, OUTPUTS)
-    out_PRN += part.to(tl.int64) * num_rows * N
-    keep_sums(out_PRN, bias_N, rows, sums, first_output, N, BLOCKS, OUTPUTS, HAS_BIAS)
+    return sums
 
 
 @triton.jit
@@ -149,5 +171,5 @@ def _sum_part(
         inputs = tl.arange(0, _STEP) + step * _STEP
         there = (first_output + outputs < N)[:, None] & (inputs < K)[None, :]
         weight = tl.load(weight_NK + outputs[:, None] * K + inputs[None, :], mask=there, other=0.0)
-        sums = add_products(x_RK, tl.trans(weight), rows, inputs, sums, K, BLOCKS)
+        sums = add_products(x_RK, K, tl.trans(weight), rows, inputs, sums, K, BLOCKS)
     return sums

@@ -15,7 +15,7 @@ E experts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -59,14 +59,25 @@ def pack_checkpoint(weight_packed: torch.Tensor, weight_scale_NG: torch.Tensor) 
 
 
 def pack_linear(layer: Int4Linear) -> PackedInt4:
-    """Pack a layer of the reference."""
+    """Pack a layer of the reference, where it lies.
+
+    Raises ValueError for scales that bfloat16 does not hold.
+    """
+    if not torch.equal(layer.scale_NG, layer.scale_NG.bfloat16().to(layer.scale_NG.dtype)):
+        raise ValueError(
+            f"kernels for GPUs take int4 weights with bfloat16 scales; these are "
+            f"{layer.scale_NG.dtype}, and bfloat16 would round them"
+        )
     return _pack(layer.q_NK, layer.scale_NG)
 
 
-def stack(experts: Sequence[PackedInt4]) -> PackedInt4:
-    """Lay the weights of experts, all of one shape, one after the other."""
-    words, scales = (torch.stack(parts) for parts in zip(*(e[:2] for e in experts), strict=True))
-    return PackedInt4(words, scales, experts[0].num_inputs)
+def stack(experts: Iterable[PackedInt4], num_experts: int) -> PackedInt4:
+    """Lay the weights of experts, all of one shape, one after the other, as they come."""
+    for expert, packed in enumerate(experts):
+        if not expert:
+            words_ENTI, scales_ET4N = (x.new_empty(num_experts, *x.shape) for x in packed[:2])
+        words_ENTI[expert], scales_ET4N[expert] = packed[:2]
+    return PackedInt4(words_ENTI, scales_ET4N, packed.num_inputs)
 
 
 def _pack(q_NK: torch.Tensor, scale_NG: torch.Tensor) -> PackedInt4:

@@ -59,9 +59,14 @@ class Layout:
 class TwinMemory:
     """So many bytes on the host, where the device can reach them, and as many on the device."""
 
-    def __init__(self, num_bytes: int, device: torch.device) -> None:
-        pinned = device.type == "cuda"
-        self.host_B = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=pinned)
+    def __init__(
+        self, num_bytes: int, device: torch.device, host_B: torch.Tensor | None = None
+    ) -> None:
+        """`host_B` is memory on the host that is there already, and that a device can reach."""
+        if host_B is None:
+            pinned = device.type == "cuda"
+            host_B = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=pinned)
+        self.host_B = host_B
         self.device_B = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
 
     def to_device(self, num_bytes: int) -> None:

@@ -142,12 +142,15 @@ def add_sums(sums, others, BLOCKS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def add_products(x_RK, weight_KN, rows, inputs, sums, K: tl.constexpr, BLOCKS: tl.constexpr):
+def add_products(
+    x_RK, row_stride, weight_KN, rows, inputs, sums, K: tl.constexpr, BLOCKS: tl.constexpr
+):
     """Add the products of some inputs with their weights to the sums of all blocks."""
     added = ()
     for block in tl.static_range(BLOCKS):
         there = (rows[block] >= 0)[:, None] & (inputs < K)[None, :]
-        x = tl.load(x_RK + rows[block][:, None] * K + inputs[None, :], mask=there, other=0.0)
+        places = x_RK + rows[block][:, None] * row_stride + inputs[None, :]
+        x = tl.load(places, mask=there, other=0.0)
         added = added + (tl.dot(x, weight_KN, sums[block]),)
     return added
 
@@ -156,6 +159,7 @@ def add_products(x_RK, weight_KN, rows, inputs, sums, K: tl.constexpr, BLOCKS: t
 @no_type_check
 def keep_sums(
     out_RN,
+    row_stride,
     bias_N,
     rows,
     sums,
@@ -173,7 +177,7 @@ def keep_sums(
             bias = tl.load(bias_N + outputs, mask=outputs < N, other=0.0)
             y += bias.to(tl.float32)[None, :]
         there = (rows[block] >= 0)[:, None] & (outputs < N)[None, :]
-        places = out_RN + rows[block][:, None] * N + outputs[None, :]
+        places = out_RN + rows[block][:, None] * row_stride + outputs[None, :]
         tl.store(places, y.to(out_RN.dtype.element_ty), mask=there)
 
 

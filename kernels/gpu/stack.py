@@ -2,12 +2,15 @@
 
 Products that read the same rows are one: q, k and v, and gate and up.
 
+Layers may be slices of wider ones, whose other slices other devices have: what they add to the
+residual stream is then a part of a sum.
+
 Legend: N outputs, K inputs, H hidden, D head size, P positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +18,12 @@ import torch
 
 from kernels.decoder import Angles, DecoderLayer
 from kernels.linear import DenseLinear, Linear
+
+Gather = Callable[[torch.Tensor], torch.Tensor]
+"""From what this device has of rows, [R, H], what all devices have in one order, [P, R, H].
+
+Bits may not depend on the number of rows; what is launched can be captured.
+"""
 
 
 class Weight(NamedTuple):
@@ -27,15 +36,21 @@ class Weight(NamedTuple):
     def of(cls, *layers: Linear) -> Weight:
         """Take dense layers. Raises ValueError for other formats and dtypes."""
         dense = [_dense(layer) for layer in layers]
-        biases = [layer.bias_N for layer in dense]
-        weight_NK = torch.cat([layer.weight_NK for layer in dense])
-        if all(bias is None for bias in biases):
+        return cls.joined(*(cls(layer.weight_NK, layer.bias_N) for layer in dense))
+
+    @classmethod
+    def joined(cls, *weights: Weight) -> Weight:
+        """Return several, one after the other. Where only some have biases, others have zeros."""
+        weight_NK = torch.cat([weight.weight_NK for weight in weights])
+        if all(weight.bias_N is None for weight in weights):
             return cls(weight_NK, None)
-        padded = [
-            layer.weight_NK.new_zeros(len(layer.weight_NK)) if bias is None else bias
-            for layer, bias in zip(dense, biases, strict=True)
+        biases = [
+            weight.weight_NK.new_zeros(len(weight.weight_NK))
+            if weight.bias_N is None
+            else weight.bias_N
+            for weight in weights
         ]
-        return cls(weight_NK, torch.cat(padded))
+        return cls(weight_NK, torch.cat(biases))
 
     def to(self, device: torch.device) -> Weight:
         """Return it on a device."""
@@ -93,6 +108,8 @@ class Stack:
     head_dim: int
     eps: float
     scale: float
+    gather: Gather | None = None
+    """None if the layers are whole."""
 
     @classmethod
     def of(

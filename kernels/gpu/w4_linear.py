@@ -142,7 +142,7 @@ def _multiply(
         OUTPUTS,
     )
     out_PRN += part.to(tl.int64) * num_rows * N
-    keep_sums(out_PRN, bias_N, rows, sums, first_output, N, BLOCKS, OUTPUTS, HAS_BIAS)
+    keep_sums(out_PRN, N, bias_N, rows, sums, first_output, N, BLOCKS, OUTPUTS, HAS_BIAS)
 
 
 @triton.jit
@@ -211,7 +211,7 @@ def _sum_part(
             scale_N = pair_N << 16 if group % 2 == 0 else pair_N & _UPPER
             weight_KN = _unpacked(words_KN >> 4 * group, scale_N.to(tl.float32, bitcast=True))
             inputs = within + (step * _GROUPS + group) * _GROUP
-            sums = add_products(x_RK, weight_KN, rows, inputs, sums, K, BLOCKS)
+            sums = add_products(x_RK, K, weight_KN, rows, inputs, sums, K, BLOCKS)
     return sums
 
 

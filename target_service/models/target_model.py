@@ -38,6 +38,10 @@ class ModelConfig(Protocol):
     @property
     def max_context_len(self) -> int: ...
 
+    @property
+    def tied_head(self) -> bool:
+        """Whether the head's weight is the embedding."""
+
 
 class TargetModel(ABC):
     """A model: embedding, decoder layers, head. What these consist of, its family says.

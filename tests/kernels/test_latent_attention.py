@@ -12,6 +12,7 @@ from kernels.latent_attention import (
     NormedDown,
     head_linear,
     latent_angles,
+    rotated_angles,
 )
 from kernels.linear import DenseLinear
 
@@ -112,3 +113,12 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(rows, dtype):
 def test_parts_that_cannot_be_halved_are_refused(latent, rotated):
     with pytest.raises(ValueError, match=f"must be even, got {latent} and {rotated}"):
         LatentSizes(query_rank=1, latent=latent, rotated=rotated, unrotated=1, value=1)
+
+
+def test_angles_of_the_rotated_part_are_found_again():
+    cos_PE, sin_PE = random(5, 4, seed=1), random(5, 4, seed=2)
+
+    found = rotated_angles(*latent_angles(cos_PE, sin_PE, SIZES), SIZES.rotated)
+
+    assert torch.equal(found[0], cos_PE)
+    assert torch.equal(found[1], sin_PE)

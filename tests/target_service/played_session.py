@@ -14,7 +14,7 @@ from target_service.engine import Engine, Outcome, StepEngine
 from target_service.kv_cache import KvCache
 from target_service.kv_memory import slots_of
 from target_service.models import build_model, model_config
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.session import Rows, Session
 from target_service.weights import Weights, read_config
 
@@ -22,12 +22,12 @@ MAX_CONTEXT_LEN = 512
 CACHE_PAGES = 10
 
 
-def load_model(path: Path, dtype: torch.dtype | None = None) -> Llama:
+def load_model(path: Path, dtype: torch.dtype | None = None) -> TargetModel:
     return build_model(model_config(read_config(path)), Weights(path, dtype), MAX_CONTEXT_LEN)
 
 
 def forward_chain(
-    model: Llama, token_ids: Sequence[int], tap_layers: Sequence[int] = ()
+    model: TargetModel, token_ids: Sequence[int], tap_layers: Sequence[int] = ()
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return float32 logits and taps of every token of a sequence, computed in one forward."""
     with torch.inference_mode():
@@ -70,7 +70,7 @@ class PlayedSession:
 
     def __init__(
         self,
-        model: Llama,
+        model: TargetModel,
         prompt: Sequence[int],
         sampling: SamplingParams,
         *,

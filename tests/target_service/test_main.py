@@ -66,6 +66,8 @@ def refused(monkeypatch, tiny_dir) -> Iterator:
         (["--max-context-len", "2049"], "max_context_len is 2049, the model allows 2048"),
         (["--kv-tokens", "128"], "kv_tokens is 128, which holds sessions of 64 tokens"),
         (["--device", "gpu"], "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
+        (["--tensor-parallel", "0"], "tensor_parallel: Input should be greater than or equal to 1"),
+        (["--tensor-parallel", "8"], "tensor_parallel is 8 and device 'cpu', but torch finds"),
         (["--log-level", "loud"], "log_level must be debug, info, warning or error, got 'loud'"),
         (["--listen", "0.0.0.0:0"], "'0.0.0.0:0' is not loopback"),
         (["--listen", "127.0.0.1:65536"], "a port in [0, 65535]"),

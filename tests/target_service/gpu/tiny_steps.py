@@ -8,8 +8,9 @@ import torch
 from kernels.gpu.graphs import Capture
 from protos.messages import DraftTree, SamplingParams
 from target_service.device_engine import DeviceEngine, Load
+from target_service.device_steps import Place
 from target_service.engine import Outcome
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from target_service.session import Rows, Session
 from tests.target_service.played_session import MAX_CONTEXT_LEN
 
@@ -23,6 +24,7 @@ KINDS = {
     "norms and biases": _SIZES
     | {"architecture": "Qwen3ForCausalLM", "attention_bias": True, "mlp_bias": True, "tie": True},
 }
+KINDS["two key-value heads"] = KINDS["norms and biases"] | {"kv_heads": 2}
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0, top_logprobs=3),
     "nucleus": SamplingParams(
@@ -43,10 +45,10 @@ SAMPLINGS = {
 
 
 def device_engine(
-    model: Llama, num_pages: int, load: Load, capture: Capture | None = None
+    model: TargetModel, num_pages: int, load: Load, capture: Capture | None = None
 ) -> DeviceEngine:
     """The engine of a GPU, on the CPU."""
-    return DeviceEngine(model, TAPS, num_pages, load, CPU, capture)
+    return DeviceEngine(model, TAPS, num_pages, load, Place(CPU, capture))
 
 
 def chunk(tokens: Sequence[int], length: int, pages: Sequence[int]) -> Rows:

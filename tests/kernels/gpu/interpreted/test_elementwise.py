@@ -74,6 +74,29 @@ def test_a_sum_is_rounded_before_its_norm(dtype, rows, width):
 
 
 @every_dtype
+@every_shape
+def test_parts_of_a_sum_are_added_and_rounded_once(dtype, rows, width):
+    parts_PRH, h_RH = normal(3, rows, width, dtype=dtype), normal(rows, width, dtype=dtype)
+    weight_H, out_RH = normal(width, dtype=dtype), unwritten(rows, width, dtype=dtype)
+    first, second, third = parts_PRH.float()
+    expected_RH = (h_RH + ((first + second) + third)).to(dtype)
+    launch_guarded(
+        lambda: gpu.add_rms_norm(parts_PRH, h_RH, weight_H, EPS, h_RH, out_RH), h_RH, out_RH
+    )
+    assert torch.equal(h_RH, expected_RH)
+    assert_rounded_alike(out_RH, reference.rms_norm(expected_RH, weight_H, EPS))
+
+
+def test_parts_of_a_sum_have_an_order():
+    """1 is lost beside 2^30, and comes through after its opposite."""
+    big, one, h_RH = 2.0**30, torch.ones(1, 128), torch.zeros(1, 128)
+    for numbers, expected in ([big, 1.0, -big], 0.0), ([big, -big, 1.0], 1.0):
+        parts_PRH = torch.stack([number * one for number in numbers])
+        gpu.add_rms_norm(parts_PRH, h_RH, one[0], EPS, sum_RH := h_RH.clone(), h_RH.clone())
+        assert sum_RH.eq(expected).all()
+
+
+@every_dtype
 @pytest.mark.parametrize("embedding_is_normed", [True, False])
 @pytest.mark.parametrize("width", [33, 7168])
 def test_a_pair_is_two_norms_the_embedding_first(dtype, embedding_is_normed, width):

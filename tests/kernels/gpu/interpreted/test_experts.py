@@ -1,4 +1,4 @@
-"""4-bit experts against their formula in float64, and their rows in any company.
+"""Experts against their formula in float64, and their rows in any company.
 
 Legend: R rows, C choices of a row, Q = R C pairs, T tiles, E experts, H hidden, F width.
 """
@@ -8,26 +8,51 @@ import torch
 import torch.nn.functional as F
 
 from kernels import experts as reference
-from kernels.gpu.expert_plan import max_tiles, new_plan, plan_experts
-from kernels.gpu.experts import mix_experts, new_scratch, parts_of, tile_for
-from kernels.gpu.packed_int4 import pack_linear, stack
+from kernels.gpu.expert_plan import ExpertPlan, max_tiles, plan_experts, plan_pieces
+from kernels.gpu.expert_scratch import new_scratch, parts_of, tile_for
+from kernels.gpu.expert_weights import stack_experts
+from kernels.gpu.experts import mix_experts
+from kernels.linear import DenseLinear, JoinedLinear
+from kernels.quantized_linear import new_linear
 from tests.kernels.gpu.interpreted.test_linear import normal, twice, unwritten
-from tests.kernels.gpu.interpreted.test_w4_linear import any_layer, dequantized, twice_the_layer
+from tests.kernels.gpu.interpreted.test_w4_linear import (
+    any_layer,
+    dequantized,
+    layer_of,
+    twice_the_layer,
+)
 from tests.kernels.gpu.proofs.memory_guard import as_bytes, launch_guarded
 
 ROUNDED = 2**-8
 
 
+def scale(layer):
+    """Make outputs as large as inputs."""
+    if isinstance(layer, DenseLinear):
+        layer.weight_NK = layer.weight_NK / layer.weight_NK.shape[1] ** 0.5
+    else:
+        layer.scale_NG = (layer.scale_NG / layer.q_NK.shape[1] ** 0.5).bfloat16().float()
+
+
+def dense(outputs, inputs):
+    return DenseLinear(normal(outputs, inputs))
+
+
+def exact_weight(layer):
+    weight_NK = layer.weight_NK if isinstance(layer, DenseLinear) else dequantized(layer)
+    return weight_NK.double()
+
+
 class Mixture:
     """Experts as the reference would have them, and packed."""
 
-    def __init__(self, num, hidden, width, new_gate_up=any_layer):
+    def __init__(self, num, hidden, width, new_gate_up=any_layer, new_down=any_layer):
         self.gate_up = [new_gate_up(2 * width, hidden) for _ in range(num)]
-        self.down = [any_layer(hidden, width) for _ in range(num)]
+        self.down = [new_down(hidden, width) for _ in range(num)]
         for layer in (*self.gate_up, *self.down):
-            layer.scale_NG = (layer.scale_NG / layer.q_NK.shape[1] ** 0.5).bfloat16().float()
+            scale(layer)
         self.weights = tuple(
-            stack([pack_linear(layer) for layer in layers]) for layers in (self.gate_up, self.down)
+            stack_experts(layers, torch.device("cpu")) for layers in (self.gate_up, self.down)
         )
 
     @property
@@ -55,11 +80,10 @@ class Mixture:
         for row, numbers in enumerate(experts_RC.tolist()):
             for number, weight in zip(numbers, weights_RC[row].double(), strict=True):
                 if number >= 0:
-                    both = dequantized(self.gate_up[number]).double() @ x_RH[row].double()
+                    both = exact_weight(self.gate_up[number]) @ x_RH[row].double()
                     gate_F, up_F = both.chunk(2)
                     activation_F = F.silu(gate_F) * up_F
-                    down = dequantized(self.down[number]).double()
-                    total_RH[row] += weight * (down @ activation_F)
+                    total_RH[row] += weight * (exact_weight(self.down[number]) @ activation_F)
         return total_RH if shared_RH is None else total_RH + shared_RH
 
 
@@ -87,9 +111,10 @@ def test_a_plan_is_a_sort(rows, num_experts, tile_rows):
     experts_RC, _ = choices_of(rows, 4, num_experts)
     experts_RC[torch.rand(rows, 4) < 0.1] = -1
     experts_RC[experts_RC == num_experts - 1] = 0
-    plan = new_plan(4 * rows, num_experts, tile_rows, "cpu")
-    for part in plan[:4]:
-        part.fill_(-5)
+    pieces = plan_pieces(4 * rows, num_experts, tile_rows).values()
+    plan = ExpertPlan(
+        *(torch.full(piece.shape, -5, dtype=piece.dtype) for piece in pieces), tile_rows
+    )
     launch_guarded(lambda: plan_experts(experts_RC, num_experts, plan), *plan[:4])
     experts_Q = experts_RC.flatten()
     order_Q = torch.sort(experts_Q, stable=True).indices[(experts_Q < 0).sum() :]
@@ -112,8 +137,10 @@ def test_there_are_tiles_enough_for_the_worst_case():
 
 
 @pytest.mark.parametrize("has_shared", [False, True])
-def test_a_mixture_of_odd_sizes(has_shared):
-    mixture, (experts_RC, weights_RC) = Mixture(5, 50, 35), choices_of(9, 3, 5)
+@pytest.mark.parametrize("new_layer", [any_layer, dense], ids=["int4", "bf16"])
+def test_a_mixture_of_odd_sizes(new_layer, has_shared):
+    mixture = Mixture(5, 50, 35, new_layer, new_layer)
+    experts_RC, weights_RC = choices_of(9, 3, 5)
     experts_RC[2, 1], experts_RC[4] = -1, -1
     x_RH, shared_RH = normal(9, 50), normal(9, 50) if has_shared else None
     y_RH = mixture(x_RH, experts_RC, weights_RC, shared_RH)
@@ -132,8 +159,10 @@ def test_a_mixture_of_kimis_inputs(hidden, width):
     assert_near(mixture(x_RH, experts_RC, weights_RC), mixture.exact(x_RH, experts_RC, weights_RC))
 
 
-def test_programs_touch_only_what_is_theirs():
-    mixture, (experts_RC, weights_RC) = Mixture(3, 40, 24), choices_of(18, 2, 3)
+@pytest.mark.parametrize("new_layer", [any_layer, dense], ids=["int4", "bf16"])
+def test_programs_touch_only_what_is_theirs(new_layer):
+    mixture = Mixture(3, 40, 24, new_layer, new_layer)
+    experts_RC, weights_RC = choices_of(18, 2, 3)
     x_RH, out_RH, scratch = normal(18, 40), unwritten(18, 40), mixture.scratch(18, 2)
     launch_guarded(
         lambda: mix_experts(x_RH, experts_RC, weights_RC, mixture.weights, None, scratch, out_RH),
@@ -142,17 +171,55 @@ def test_programs_touch_only_what_is_theirs():
     assert_near(out_RH, mixture.exact(x_RH, experts_RC, weights_RC))
 
 
-def test_a_row_has_the_same_bits_in_any_company():
+def dense_halves(outputs, order_G):
+    return DenseLinear(twice(normal(outputs, 16 * len(order_G)), 1, order_G))
+
+
+@pytest.mark.parametrize(
+    ("halves", "new_layer"),
+    [(twice_the_layer, any_layer), (dense_halves, dense)],
+    ids=["int4", "bf16"],
+)
+def test_a_row_has_the_same_bits_in_any_company(halves, new_layer):
     """Alone, among rows with the same experts, and in a prompt with wide tiles."""
     hidden, width, rows, choices = 2112, 20, 34, 1
     order_G = torch.randperm(hidden // 32)
     x_RH = twice(normal(rows, hidden // 2), -1, order_G)
-    mixture = Mixture(2, hidden, width, lambda outputs, _: twice_the_layer(outputs, order_G))
+    mixture = Mixture(2, hidden, width, lambda outputs, _: halves(outputs, order_G), new_layer)
     experts_RC, weights_RC = choices_of(rows, choices, 2)
-    assert parts_of(mixture.weights[0], choices) > 1
-    assert tile_for(rows * choices, 2) != tile_for(choices, 2)
+    gate_up = mixture.weights[0]
+    assert parts_of(gate_up, choices) > 1
+    assert tile_for(rows * choices, gate_up) != tile_for(choices, gate_up)
     together_RH = mixture(x_RH, experts_RC, weights_RC)
     assert together_RH.ne(0).float().mean() > 0.5
     for some in (slice(33, 34), slice(2, 20)):
         alone_RH = mixture(x_RH[some], experts_RC[some], weights_RC[some])
         assert torch.equal(as_bytes(alone_RH), as_bytes(together_RH[some]))
+
+
+def test_the_mixture_may_take_the_place_of_the_shared_output():
+    mixture, (experts_RC, weights_RC) = Mixture(3, 40, 24), choices_of(5, 2, 3)
+    x_RH, shared_RH = normal(5, 40), normal(5, 40)
+    expected_RH = mixture(x_RH, experts_RC, weights_RC, shared_RH)
+    scratch = mixture.scratch(5, 2)
+    launch_guarded(
+        lambda: mix_experts(
+            x_RH, experts_RC, weights_RC, mixture.weights, shared_RH, scratch, shared_RH
+        ),
+        shared_RH,
+    )
+    assert torch.equal(shared_RH, expected_RH)
+
+
+@pytest.mark.parametrize(
+    ("layers", "named"),
+    [
+        ([new_linear("int8", normal(4, 8))], "dense weights, not Int8Linear"),
+        ([DenseLinear(normal(4, 8), normal(4))], "experts without biases"),
+        ([JoinedLinear(any_layer(4, 8), dense(4, 8))], "all int4, without biases"),
+        ([layer_of(torch.zeros(4, 8).char(), torch.full((4, 1), 1.001))], "bfloat16 would round"),
+    ],
+)
+def test_other_experts_are_refused(layers, named):
+    with pytest.raises(ValueError, match=named):
+        stack_experts(layers, torch.device("cpu"))

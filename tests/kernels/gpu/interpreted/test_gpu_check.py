@@ -7,10 +7,11 @@ import sys
 import pytest
 import torch
 
-from benchmarks.gpu_check import steps
+from benchmarks.gpu_check import kimi_pair, steps
 from benchmarks.gpu_check.__main__ import all_cases, main
 from benchmarks.gpu_check.case import SMALL, excess_of, excess_of_equal
-from benchmarks.gpu_check.steps import StepShape
+from benchmarks.gpu_check.made_up import LlamaShape
+from benchmarks.gpu_check.steps import StepLoad
 from protos.messages import Verdict
 
 CPU = torch.device("cpu")
@@ -23,10 +24,20 @@ def test_a_kernel_is_right_and_one_that_does_nothing_is_not(case):
     assert case.checked() <= 1
 
 
-def test_a_step_is_the_same_launched_and_replayed(monkeypatch):
-    tiny = StepShape("tiny", 32, 64, 1, 2, 1, 16, 150, sessions=1, context=5, drafts=1)
+def tiny_llama(load):
+    return LlamaShape("tiny", 32, 64, 1, 2, 1, 16, 150).made_up(load.slots, CPU)
+
+
+def tiny_kimi(load):
+    sizes = SMALL._replace(hidden=64, experts=1, vocabulary=150)
+    return kimi_pair.made_up(sizes, load.slots, load.rows, CPU)
+
+
+@pytest.mark.parametrize("made_up", [tiny_llama, tiny_kimi])
+def test_a_step_is_the_same_launched_and_replayed(monkeypatch, made_up):
+    load = StepLoad(sessions=1, context=5, drafts=1)
     monkeypatch.setattr(steps, "_REPEATS", 1)
-    assert steps.measured(tiny, CPU)["right"]
+    assert steps.measured(made_up(load), load, CPU)["right"]
 
 
 def test_steps_that_differ_in_a_bit_are_not_the_same():

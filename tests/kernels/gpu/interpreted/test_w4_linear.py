@@ -71,7 +71,7 @@ def test_groups_of_another_size_are_refused():
 
 def test_experts_are_stacked_one_after_the_other():
     experts = [pack_linear(any_layer(5, 64)) for _ in range(3)]
-    together = stack(experts)
+    together = stack(iter(experts), 3)
     assert torch.equal(together.words_NTI[1], experts[1].words_NTI)
     assert torch.equal(together.scales_T4N[2], experts[2].scales_T4N)
     assert (together.num_outputs, together.num_steps, together.num_inputs) == (5, 1, 64)

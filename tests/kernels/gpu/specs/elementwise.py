@@ -7,6 +7,7 @@ from tests.kernels.gpu.proofs.compile_spec import CompileSpec, Needs, Step, empt
 
 ROWS, HIDDEN, INNER, VOCABULARY = 64, 7168, 18432, 163840
 EPS = 1e-6
+RANKS = 8
 NARROW = Needs(wide_loads=False)
 
 
@@ -29,6 +30,18 @@ def _add_rms_norm() -> Step:
     )
 
 
+def _add_parts() -> Step:
+    weight_H, parts_E = empty(HIDDEN), empty(RANKS * ROWS * HIDDEN)
+    h_RH, out_RH = (empty(ROWS, HIDDEN) for _ in range(2))
+
+    def step(rows: int) -> None:
+        parts_PRH = parts_E[: RANKS * rows * HIDDEN].view(RANKS, rows, HIDDEN)
+        h, out = h_RH[:rows], out_RH[:rows]
+        elementwise.add_rms_norm(parts_PRH, h, weight_H, EPS, h, out)
+
+    return step
+
+
 def _norm_pair() -> Step:
     tokens_R, embedding_VH = empty(ROWS, dtype=torch.int64), empty(VOCABULARY, HIDDEN)
     norms, h_RH, pair_R2H = empty(2, HIDDEN), empty(ROWS, HIDDEN), empty(ROWS, 2 * HIDDEN)
@@ -47,6 +60,7 @@ SPECS = [
     CompileSpec("norm of 21504", lambda: _rms_norm(3 * HIDDEN), {"_rms_norm": Needs()}),
     CompileSpec("norm of 64 heads of 128", lambda: _head_norm(64, 128), {"_rms_norm": NARROW}),
     CompileSpec("sum and norm of 7168", _add_rms_norm, {"_add_rms_norm": Needs()}),
+    CompileSpec("sum of 8 parts and norm of 7168", _add_parts, {"_add_rms_norm": Needs()}),
     CompileSpec("pair of norms of 7168", _norm_pair, {"_norm_pair": Needs()}),
     CompileSpec("activation of 18432", _silu_mul, {"_silu_mul": Needs()}),
 ]

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from kernels.gpu.latent_attention import LATENT_TILINGS
 from kernels.gpu.paged_attention import PAGED_TILINGS
-from target_service import work_buffers
+from target_service import device_layers
 from target_service.buckets import Bucket, Buckets
 from target_service.device_engine import Load, new_memory
 from target_service.device_step import DeviceStep, StepMemory
@@ -18,13 +19,19 @@ LOAD = Load(rows=64, sessions=8, session_slots=256)
 H200 = 90
 
 
+@pytest.fixture(scope="module", params=["norms and biases", "kimi", "all switches"])
+def kind(request) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def memory(models) -> StepMemory:
+def memory(models, kind) -> StepMemory:
     """The memory of steps that are tiled as for an H200."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work_buffers, "tiling_of", lambda tilings, _: tilings[H200 // 10])
-        memory = new_memory(models["norms and biases"], TAPS, 4, LOAD, CPU)
-    assert memory.work.plan.shape.tiling == PAGED_TILINGS[9]
+        patch.setattr(device_layers, "tiling_of", lambda tilings, _: tilings[H200 // 10])
+        memory = new_memory(models[kind], TAPS, 4, LOAD, CPU)
+    tilings = PAGED_TILINGS if kind == "norms and biases" else LATENT_TILINGS
+    assert memory.work.plan.shape.tiling == tilings[9]
     return memory
 
 
@@ -40,7 +47,7 @@ def test_two_runs_over_the_same_buffers_are_one_plan_whatever_they_describe(memo
         [tree([1, 2, 3], 2, [5, 6], [0, 0], [0], "everything")],
         [tree([1], 0, [], [], [1]), tree([7, 8], 0, [4, 4, 4], [0, 1, 0], [2], "nucleus")],
     ):
-        step.fill(shares_of(batch))
+        step.send(memory.pack(step.bucket, shares_of(batch)))
         plans.append(launched(step, step.run).launches)
     step.clear()
     plans.append(launched(step, step.run).launches)
@@ -57,18 +64,25 @@ def test_buckets_of_all_rows_and_nodes_compile_what_three_of_them_do(memory):
     assert len(of_eight) == 4
 
 
-def test_a_step_without_a_tree_launches_no_head_and_no_choice(memory):
+def test_a_step_without_a_tree_launches_no_head_and_no_choice(memory, kind):
     step = DeviceStep(memory, Bucket(16, 0, 8))
     names = {launch.name for launch in launched(step, step.run).launches}
-    assert {"_attend", "_gather_taps"} <= names
+    attend = "_attend" if kind == "norms and biases" else "_attend_latent"
+    assert {attend, "_gather_taps"} <= names
     assert not names & {"_blocks_kernel", "_tree_walk", "_move_accepted", "_shape_trees"}
 
 
-def test_a_number_of_launches_a_layer(memory):
+LAUNCHES = {
+    "norms and biases": {"_rms_norm": 1 + 2 * 2, "_multiply": 2 * 4 + 1, "_attend": 2},
+    # Two norms more a layer; products of heads, of experts and a router are called the same.
+    "kimi": {"_rms_norm": 1 + 2 * 2, "_multiply": 2 * 7 + 3 + 1, "_attend_latent": 2, "_mix": 1},
+    # Queries have no norm; both layers have experts.
+    "all switches": {"_rms_norm": 1 + 2, "_multiply": 2 * (6 + 3) + 1, "_choose": 2, "_plan": 2},
+}
+
+
+def test_a_number_of_launches_a_layer(memory, kind):
     """Norms of heads are one launch, whatever the heads."""
     step = DeviceStep(memory, Bucket(4, 4, 1))
     names = [launch.name for launch in launched(step, step.run).launches]
-    layers = len(memory.model.stack.layers)
-    assert names.count("_rms_norm") == 1 + 2 * layers
-    assert names.count("_multiply") == 4 * layers + 1
-    assert names.count("_attend") == layers
+    assert {name: names.count(name) for name in LAUNCHES[kind]} == LAUNCHES[kind]

@@ -16,7 +16,7 @@ from kernels.gpu.graphs import Run
 from target_service import device_step
 from target_service.device_engine import DeviceEngine, Load
 from target_service.engine import Outcome
-from target_service.models.llama import Llama
+from target_service.models.target_model import TargetModel
 from tests.kernels.gpu.proofs.recorded_step import RecordedStep
 from tests.target_service.gpu.tiny_steps import SAMPLINGS, TAPS, VOCAB, device_engine, verdict_of
 from tests.target_service.played_batch import Batch
@@ -49,27 +49,37 @@ def as_graph(run: Run) -> Run:
     return record.replay
 
 
-def play(model: Llama, name: str, engine: DeviceEngine | None = None, chunk_len: int = 20):
+def play(model: TargetModel, name: str, engine: DeviceEngine | None = None, chunk_len: int = 20):
     sampling, prompt = PROMPTS[name]
     return PlayedSession(
         model, prompt, SAMPLINGS[sampling], tap_layers=TAPS, chunk_len=chunk_len, engine=engine
     )
 
 
+@pytest.fixture(scope="module", params=["llama", "kimi"])
+def kind(request) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def plain(models) -> Mapping[str, Told]:
+def model(models, kind) -> TargetModel:
+    return models[kind]
+
+
+@pytest.fixture(scope="module")
+def plain(model) -> Mapping[str, Told]:
     """What the CPU tells, one token after the other."""
-    return {name: play(models["llama"], name).decode(NUM_NEW) for name in PROMPTS}
+    return {name: play(model, name).decode(NUM_NEW) for name in PROMPTS}
 
 
 @pytest.fixture(scope="module")
-def company(models, plain) -> Mapping[str, Told]:
+def company(model, plain) -> Mapping[str, Told]:
     """What sessions are told that come and go, with trees and plain steps, in few pages.
 
     One ends early, and the one after it has its pages. Prompts come in chunks, the last with a tree
     in the same step.
     """
-    engine = device_engine(models["llama"], 5, TOGETHER)
+    engine = device_engine(model, 5, TOGETHER)
     batch = Batch(engine, 5, vocab_size=VOCAB, step_rows=TOGETHER.rows, chunk_len=22)
     told, rng, sizes = {}, random.Random(3), []
 
@@ -107,14 +117,14 @@ def test_sessions_in_company_are_told_what_the_cpu_tells(company, plain):
 
 
 @pytest.mark.parametrize("part", ["logprobs", "taps"])
-def test_floats_are_as_near_to_float32_as_those_of_the_cpu(company, plain, directories, part):
-    exact = load_model(directories["llama"], torch.float32)
+def test_floats_are_as_near_to_float32_as_those_of_the_cpu(company, plain, directories, kind, part):
+    exact = load_model(directories[kind], torch.float32)
     errors = [errors_of(part, exact, name, told, plain[name]) for name, told in company.items()]
     of_device, of_cpu = (torch.cat(of).square().mean() for of in zip(*errors, strict=True))
     assert 0 < of_device < 1.5 * of_cpu
 
 
-def errors_of(part: str, exact: Llama, name: str, *told: Told) -> list[torch.Tensor]:
+def errors_of(part: str, exact: TargetModel, name: str, *told: Told) -> list[torch.Tensor]:
     """Return how far the device and the CPU are from float32, as far as both went."""
     prompt, length = PROMPTS[name][1], min(len(one.tokens) for one in told)
     text = [*prompt, *told[0].tokens[:length]]
@@ -126,9 +136,9 @@ def errors_of(part: str, exact: Llama, name: str, *told: Told) -> list[torch.Ten
     return [torch.tensor(one.logprobs[:length]) - logits_RV.log_softmax(-1)[chosen] for one in told]
 
 
-def test_alone_in_other_buckets_and_chunks_as_a_graph_it_is_told_bitwise_the_same(models, company):
-    engine = device_engine(models["llama"], CACHE_PAGES, ALONE, as_graph)
-    alone, told = play(models["llama"], "shaped", engine, chunk_len=3), company["shaped"]
+def test_alone_in_other_buckets_and_chunks_as_a_graph_it_is_told_bitwise_the_same(model, company):
+    engine = device_engine(model, CACHE_PAGES, ALONE, as_graph)
+    alone, told = play(model, "shaped", engine, chunk_len=3), company["shaped"]
     alone.verify()
     while (done := alone.session.num_new_tokens) < NUM_NEW - 1:
         alone.verify(*chain(told.tokens[done : done + 3]))
@@ -144,19 +154,20 @@ def second_branch(future: list[int]) -> tuple[list[int], list[int]]:
     return [1 + future[0] % 9, future[0], future[1]], [0, 0, 2]
 
 
-def branches(model: Llama, engine: DeviceEngine | None = None) -> list[Outcome]:
+def branches(model: TargetModel, engine: DeviceEngine | None = None) -> list[Outcome]:
     """Play a session whose second branch is accepted, and what it sees of that afterwards."""
     right = play(model, "late").decode(3).tokens
     session = play(model, "late", engine)
     return [session.verify(), session.verify(*second_branch(right[1:])), session.verify()]
 
 
-def small_engine(model: Llama) -> DeviceEngine:
+def small_engine(model: TargetModel) -> DeviceEngine:
     return device_engine(model, CACHE_PAGES, replace(ALONE, rows=4))
 
 
-def test_paths_and_rows_are_those_of_the_cpu_with_norms_and_biases(models):
-    model = models["norms and biases"]
+@pytest.mark.parametrize("kind", ["norms and biases", "all switches"])
+def test_paths_and_rows_are_those_of_the_cpu_with_every_switch(models, kind):
+    model = models[kind]
     of_device, of_cpu = branches(model, small_engine(model)), branches(model)
     assert of_cpu[1].verdict.path == (2, 3)
     assert list(map(verdict_of, of_device)) == list(map(verdict_of, of_cpu))
@@ -165,8 +176,9 @@ def test_paths_and_rows_are_those_of_the_cpu_with_norms_and_biases(models):
         assert torch.equal(*(of.taps_KX.chunk(3, dim=1)[TAPS.index(0)] for of in (device, cpu)))
 
 
-def test_a_path_that_is_not_moved_is_seen(models, monkeypatch):
-    model = models["norms and biases"]
+@pytest.mark.parametrize("kind", ["norms and biases", "all switches"])
+def test_a_path_that_is_not_moved_is_seen(models, kind, monkeypatch):
+    model = models[kind]
     of_cpu = [verdict_of(outcome) for outcome in branches(model)]
     monkeypatch.setattr(device_step, "move_accepted", lambda *_: None)
     of_device = [verdict_of(outcome) for outcome in branches(model, small_engine(model))]
