@@ -5,16 +5,16 @@ Legend: see `device_buffers`; T taps, P positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 
 from kernels.gpu.attention_shape import AttentionShape
-from kernels.gpu.decoder import LayerBuffers, Places, decode_layers, new_layer_buffers
+from kernels.gpu.decoder import Places, decode_layers, new_layer_buffers
 from kernels.gpu.latent_attention import LATENT_TILINGS
-from kernels.gpu.latent_decoder import LatentBuffers, decode_latent_layers, new_latent_buffers
+from kernels.gpu.latent_decoder import decode_latent_layers, new_latent_buffers
 from kernels.gpu.latent_stack import LatentStack
 from kernels.gpu.paged_attention import PAGED_TILINGS
 from kernels.gpu.pages import Pages, new_latent_pages, new_pages
@@ -53,15 +53,37 @@ def attention_shape(
     return AttentionShape(tiling, layers.heads, *dims, num_layers, sessions, pages)
 
 
-class LayerWork(Protocol):
-    """Layers, and the buffers of a bucket that they are computed in."""
+class Buffers(Protocol):
+    """What layers of some kind write on their way."""
 
     @property
     def scratch(self) -> torch.Tensor:
         """Of products, float32."""
 
-    def rows(self, count: int) -> LayerWork:
+    def rows(self, count: int) -> Self:
+        """Return the buffers of the first rows."""
+
+
+OwnBuffers = TypeVar("OwnBuffers", bound=Buffers)
+Taps = Mapping[int, torch.Tensor]
+Run = Callable[[torch.Tensor, Places, Pages, OwnBuffers, torch.Tensor, Taps], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class LayerWork(Generic[OwnBuffers]):
+    """Layers, and the buffers of a bucket that they are computed in."""
+
+    run: Run[OwnBuffers]
+    buffers: OwnBuffers
+
+    @property
+    def scratch(self) -> torch.Tensor:
+        """Of products, float32."""
+        return self.buffers.scratch
+
+    def rows(self, count: int) -> LayerWork[OwnBuffers]:
         """Return the work of the first rows."""
+        return replace(self, buffers=self.buffers.rows(count))
 
     def decode(
         self,
@@ -69,67 +91,20 @@ class LayerWork(Protocol):
         places: Places,
         pages: Pages,
         last_norm_H: torch.Tensor,
-        taps_TRH: Mapping[int, torch.Tensor],
+        taps_TRH: Taps,
     ) -> torch.Tensor:
         """Run all layers as `kernels.gpu.decoder.decode_layers` does."""
+        return self.run(h_RH, places, pages, self.buffers, last_norm_H, taps_TRH)
 
 
 def new_layer_work(
     layers: DeviceLayers, rows: int, device: torch.device, others: Iterable[Weight]
-) -> LayerWork:
+) -> LayerWork[Any]:
     """Return room for up to so many rows; the scratch is enough for `others`, too."""
     if isinstance(layers, LatentStack):
-        return LatentWork(layers, new_latent_buffers(layers, rows, device, others))
-    return OrdinaryWork(layers, new_layer_buffers(layers, rows, device, others))
-
-
-@dataclass(frozen=True)
-class OrdinaryWork:
-    """Of layers whose heads have keys and values."""
-
-    stack: Stack
-    buffers: LayerBuffers
-
-    @property
-    def scratch(self) -> torch.Tensor:
-        return self.buffers.scratch
-
-    def rows(self, count: int) -> OrdinaryWork:
-        return replace(self, buffers=self.buffers.rows(count))
-
-    def decode(
-        self,
-        h_RH: torch.Tensor,
-        places: Places,
-        pages: Pages,
-        last_norm_H: torch.Tensor,
-        taps_TRH: Mapping[int, torch.Tensor],
-    ) -> torch.Tensor:
-        return decode_layers(h_RH, self.stack, places, pages, self.buffers, last_norm_H, taps_TRH)
-
-
-@dataclass(frozen=True)
-class LatentWork:
-    """Of layers whose heads share a key that is its own value."""
-
-    stack: LatentStack
-    buffers: LatentBuffers
-
-    @property
-    def scratch(self) -> torch.Tensor:
-        return self.buffers.scratch
-
-    def rows(self, count: int) -> LatentWork:
-        return replace(self, buffers=self.buffers.rows(count))
-
-    def decode(
-        self,
-        h_RH: torch.Tensor,
-        places: Places,
-        pages: Pages,
-        last_norm_H: torch.Tensor,
-        taps_TRH: Mapping[int, torch.Tensor],
-    ) -> torch.Tensor:
-        return decode_latent_layers(
-            h_RH, self.stack, places, pages, self.buffers, last_norm_H, taps_TRH
+        latent_buffers = new_latent_buffers(layers, rows, device, others)
+        return LayerWork(
+            lambda h_RH, *rest: decode_latent_layers(h_RH, layers, *rest), latent_buffers
         )
+    buffers = new_layer_buffers(layers, rows, device, others)
+    return LayerWork(lambda h_RH, *rest: decode_layers(h_RH, layers, *rest), buffers)

@@ -6,7 +6,7 @@ numbers of a row's choice.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -39,7 +39,7 @@ class WorkBuffers(NamedTuple):
     h_RH: torch.Tensor
     slots_R: torch.Tensor
     depths_R: torch.Tensor
-    layer: LayerWork
+    layer: LayerWork[Any]
     plan: AttentionPlan
     taps_LRH: torch.Tensor
     picked_MH: torch.Tensor
