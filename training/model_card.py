@@ -10,6 +10,8 @@ from typing import Any
 
 _CHECKPOINT = ("config.json", "model.safetensors")
 _REPORT = ("evaluation.json", "evaluation.png")
+# Of a recipe: where something lay on the machine that trained.
+_DIRECTORIES = ("drafter", "config")
 
 
 def ship(training: Path, report: Path, out: Path, model_licence: str) -> None:
@@ -31,9 +33,17 @@ def ship(training: Path, report: Path, out: Path, model_licence: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for part in parts:
         shutil.copyfile(part, out / part.name)
-    recipe = json.loads((training / "recipe.json").read_text())
+    recipe = _without_paths(json.loads((training / "recipe.json").read_text()))
+    (out / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n")
     found = json.loads((report / "evaluation.json").read_text())
     (out / "README.md").write_text(model_card(out.name, recipe, found, model_licence))
+
+
+def _without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe that names directories as others know them."""
+    made = recipe["recipe"]
+    names = {key: Path(made[key]).name for key in _DIRECTORIES if made.get(key) is not None}
+    return {**recipe, "recipe": {**made, **names}}
 
 
 def model_card(
@@ -63,7 +73,7 @@ def model_card(
         "",
         f"- Data: {recipe['samples']} conversations of {recipe['data_tokens']} tokens, made up and "
         "answered by the target itself (`slipstream record`); no data set.",
-        f"- Training: {schedule['num_tokens']} tokens seen, {schedule['batch_tokens']} a step, "
+        f"- Training: {_beginning(made)}{schedule['num_tokens']} tokens seen, {schedule['batch_tokens']} a step, "
         f"AdamW, learning rate {schedule['learning_rate']:g} with a cosine, unrolled over up to "
         f"{made['num_steps']} guesses with weights {made['step_decay']}^i, cross entropy against "
         "the target's own distribution (`slipstream train`); all in `recipe.json`.",
@@ -78,6 +88,11 @@ def model_card(
         "",
     ]
     return "\n".join(lines)
+
+
+def _beginning(made: Mapping[str, Any]) -> str:
+    drafter = made.get("drafter")
+    return "" if drafter is None else f"begun with the weights of another drafter, `{drafter}`; "
 
 
 def _table(found: Mapping[str, Any]) -> list[str]:

@@ -59,6 +59,17 @@ def test_everything_is_gathered_and_the_card_has_the_figures(parts, tmp_path):
         assert said in card
 
 
+def test_a_drafter_that_was_trained_on_is_named_and_no_path_is_given_away(parts, tmp_path):
+    made = RECIPE["recipe"] | {"drafter": "/home/ann/drafters/older", "config": None}
+    (parts[0] / "recipe.json").write_text(json.dumps(RECIPE | {"recipe": made}))
+    ship(*parts, tmp_path / "out", "MIT")
+    assert "begun with the weights of another drafter, `older`; 4000 tokens" in (
+        (tmp_path / "out" / "README.md").read_text()
+    )
+    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
+    assert recipe == RECIPE | {"recipe": made | {"drafter": "older"}}
+
+
 def test_a_drafter_that_was_shipped_is_replaced_and_nothing_else_is(parts, tmp_path):
     out = tmp_path / "out"
     ship(*parts, out, "MIT")
