@@ -73,8 +73,9 @@ def model_card(
         "",
         f"- Data: {recipe['samples']} conversations of {recipe['data_tokens']} tokens, made up and "
         "answered by the target itself (`slipstream record`); no data set.",
-        f"- Training: {_beginning(made)}{schedule['num_tokens']} tokens seen, {schedule['batch_tokens']} a step, "
-        f"AdamW, learning rate {schedule['learning_rate']:g} with a cosine, unrolled over up to "
+        f"- Training: {_beginning(made)}{schedule['num_tokens']} tokens seen, "
+        f"{schedule['batch_tokens']} a step, AdamW, learning rate "
+        f"{schedule['learning_rate']:g} with a cosine, unrolled over up to "
         f"{made['num_steps']} guesses with weights {made['step_decay']}^i, cross entropy against "
         "the target's own distribution (`slipstream train`); all in `recipe.json`.",
         f"- Draft vocabulary: {made['draft_vocab_size']} tokens, those that the target chose, "
