@@ -77,9 +77,10 @@ class Rope:
         return self.scaling.get("original_max_position_embeddings") or self.max_position
 
     def _given(self, name: str) -> float:
-        if name not in self.scaling:
-            raise ValueError(f"rope scaling {self.kind!r} needs {name!r}")
-        return float(self.scaling[name])
+        value = self.scaling.get(name)
+        if not isinstance(value, int | float):
+            raise ValueError(f"rope scaling {self.kind!r} needs {name!r}, a number, got {value!r}")
+        return float(value)
 
     def _llama3(self, inverse_F: torch.Tensor) -> torch.Tensor:
         factor = self._given("factor")

@@ -94,6 +94,7 @@ class LlamaShape:
         tensors = dict(self._tensors(device))
         config = LlamaConfig(
             hidden_size=self.hidden,
+            intermediate_size=self.inner,
             num_layers=self.layers,
             num_heads=self.heads,
             num_kv_heads=self.kv_heads,

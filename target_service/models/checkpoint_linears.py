@@ -1,16 +1,37 @@
 """Linear layers of a checkpoint: of the shape its config promises, in the format it keeps them in.
 
-Legend: N outputs, K inputs.
+Legend: N outputs, K inputs, V vocabulary, H hidden.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
 from kernels.linear import Linear
+from kernels.normed_linear import NormedLinear
 from kernels.quantized_linear import Int4Linear, new_linear
 from target_service.models.quantization import Int4Groups
 from target_service.weights import Weights
+
+
+class HeadConfig(Protocol):
+    """What a config.json says about the output head."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def rms_norm_eps(self) -> float: ...
+    @property
+    def tied_head(self) -> bool: ...
+
+
+def read_tensor(weights: Weights, name: str, *shape: int) -> torch.Tensor:
+    """Return a tensor. Raises ValueError if it is missing or has another shape."""
+    return _checked(name, weights[name], shape)
 
 
 class CheckpointLinears:
@@ -52,7 +73,15 @@ class CheckpointLinears:
 
     def tensor(self, name: str, *shape: int) -> torch.Tensor:
         """Return a tensor. Raises ValueError if it is missing or has another shape."""
-        return _checked(name, self.weights[name], shape)
+        return read_tensor(self.weights, name, *shape)
+
+    def head(self, config: HeadConfig, embedding_VH: torch.Tensor) -> NormedLinear:
+        """Return the last norm and the output head, which may be the embedding."""
+        sizes = (config.vocab_size, config.hidden_size)
+        tied = config.tied_head
+        head = new_linear(self._weight_format, embedding_VH) if tied else self("lm_head", *sizes)
+        norm_H = self.tensor("model.norm.weight", config.hidden_size)
+        return NormedLinear(head, norm_H, config.rms_norm_eps)
 
     def unrounded(self, name: str, *shape: int) -> torch.Tensor:
         """Return a tensor in float32, as exact as it is stored. Raises ValueError as `tensor`."""

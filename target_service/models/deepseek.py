@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from kernels.decoder import DecoderStack
 from kernels.latent_attention import latent_angles
-from kernels.normed_linear import NormedLinear
-from kernels.quantized_linear import new_linear
 from target_service.kv_cache import KvShape
-from target_service.models.checkpoint_linears import CheckpointLinears
+from target_service.models.checkpoint_linears import CheckpointLinears, read_tensor
 from target_service.models.deepseek_config import DeepseekConfig
 from target_service.models.deepseek_layer import decoder_layer
 from target_service.models.target_model import TargetModel
@@ -37,7 +35,7 @@ class Deepseek(TargetModel):
         self.config = config
         self.weight_format = weight_format if config.quantization is None else "int4"
         shape = (config.vocab_size, config.hidden_size)
-        self.embedding_VH = weights["model.embed_tokens.weight"]
+        self.embedding_VH = read_tensor(weights, "model.embed_tokens.weight", *shape)
         linears = CheckpointLinears(weights, self.embedding_VH, config.quantization, weight_format)
         cos_PE, sin_PE = config.rope.tables(max_context_len, self.dtype)
         cos_PM, sin_PM = latent_angles(cos_PE, sin_PE, config.latent)
@@ -45,10 +43,7 @@ class Deepseek(TargetModel):
             [decoder_layer(config, linears, i) for i in range(config.num_layers)],
             (cos_PM.to(self.device), sin_PM.to(self.device)),
         )
-        tied = config.tied_head
-        head = new_linear(weight_format, self.embedding_VH) if tied else linears("lm_head", *shape)
-        norm_H = linears.tensor("model.norm.weight", config.hidden_size)
-        self.head = NormedLinear(head, norm_H, config.rms_norm_eps)
+        self.head = linears.head(config, self.embedding_VH)
 
     @property
     def kv_shape(self) -> KvShape:

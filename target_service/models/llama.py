@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from kernels.decoder import DecoderLayer, DecoderStack
 from kernels.linear import Linear
-from kernels.normed_linear import NormedLinear
-from kernels.quantized_linear import new_linear
 from kernels.rotary import Rope
 from target_service.kv_cache import KvShape
+from target_service.models.checkpoint_linears import CheckpointLinears, read_tensor
 from target_service.models.target_model import TargetModel
 from target_service.weights import Weights
 
@@ -28,6 +29,7 @@ class LlamaConfig:
     """What config.json says about a model of this family."""
 
     hidden_size: int
+    intermediate_size: int
     num_layers: int
     num_heads: int
     num_kv_heads: int
@@ -44,6 +46,7 @@ class LlamaConfig:
         head_dim = config.get("head_dim") or config["hidden_size"] // heads
         return cls(
             hidden_size=config["hidden_size"],
+            intermediate_size=config["intermediate_size"],
             num_layers=config["num_hidden_layers"],
             num_heads=heads,
             num_kv_heads=config.get("num_key_value_heads") or heads,
@@ -79,15 +82,16 @@ class Llama(TargetModel):
     ) -> None:
         self.config = config
         self.weight_format = weight_format
-        self.embedding_VH = weights["model.embed_tokens.weight"]
+        _check_depth(config, weights)
+        shape = (config.vocab_size, config.hidden_size)
+        self.embedding_VH = read_tensor(weights, "model.embed_tokens.weight", *shape)
+        linears = CheckpointLinears(weights, self.embedding_VH, None, weight_format)
         cos_PD, sin_PD = config.rope.tables(max_context_len, self.dtype)
         self.stack = DecoderStack(
-            [_layer(config, weights, i, weight_format) for i in range(config.num_layers)],
+            [_layer(config, linears, i) for i in range(config.num_layers)],
             (cos_PD.to(self.device), sin_PD.to(self.device)),
         )
-        head_VH = self.embedding_VH if config.tied_head else weights["lm_head.weight"]
-        head = new_linear(weight_format, head_VH)
-        self.head = NormedLinear(head, weights["model.norm.weight"], config.rms_norm_eps)
+        self.head = linears.head(config, self.embedding_VH)
 
     @property
     def kv_shape(self) -> KvShape:
@@ -98,25 +102,42 @@ class Llama(TargetModel):
         )
 
 
-def _layer(config: LlamaConfig, weights: Weights, index: int, weight_format: str) -> DecoderLayer:
-    prefix = f"model.layers.{index}"
+def _check_depth(config: LlamaConfig, weights: Weights) -> None:
+    """Raise ValueError if the checkpoint has a layer more than its config says."""
+    if any(name.startswith(f"model.layers.{config.num_layers}.") for name in weights):
+        raise ValueError(
+            f"num_hidden_layers is {config.num_layers}, but the checkpoint has "
+            f"'model.layers.{config.num_layers}' too"
+        )
 
-    def linear(name: str) -> Linear:
-        weight = weights[f"{prefix}.{name}.weight"]
-        return new_linear(weight_format, weight, weights.get(f"{prefix}.{name}.bias"))
+
+def _layer(config: LlamaConfig, linears: CheckpointLinears, index: int) -> DecoderLayer:
+    """Return a layer. Raises ValueError for tensors that are missing or of another shape."""
+    prefix = f"model.layers.{index}"
+    hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
+    queries, keys = config.num_heads * dim, config.num_kv_heads * dim
+
+    def linear(name: str, outputs: int, inputs: int) -> Linear:
+        return linears(f"{prefix}.{name}", outputs, inputs)
+
+    def norm(name: str, width: int) -> torch.Tensor:
+        return linears.tensor(f"{prefix}.{name}.weight", width)
+
+    def optional_norm(name: str) -> torch.Tensor | None:
+        return norm(name, dim) if f"{prefix}.{name}.weight" in linears.weights else None
 
     return DecoderLayer(
-        q=linear("self_attn.q_proj"),
-        k=linear("self_attn.k_proj"),
-        v=linear("self_attn.v_proj"),
-        o=linear("self_attn.o_proj"),
-        gate=linear("mlp.gate_proj"),
-        up=linear("mlp.up_proj"),
-        down=linear("mlp.down_proj"),
-        input_norm_H=weights[f"{prefix}.input_layernorm.weight"],
-        post_norm_H=weights[f"{prefix}.post_attention_layernorm.weight"],
-        q_norm_D=weights.get(f"{prefix}.self_attn.q_norm.weight"),
-        k_norm_D=weights.get(f"{prefix}.self_attn.k_norm.weight"),
-        head_dim=config.head_dim,
+        q=linear("self_attn.q_proj", queries, hidden),
+        k=linear("self_attn.k_proj", keys, hidden),
+        v=linear("self_attn.v_proj", keys, hidden),
+        o=linear("self_attn.o_proj", hidden, queries),
+        gate=linear("mlp.gate_proj", inner, hidden),
+        up=linear("mlp.up_proj", inner, hidden),
+        down=linear("mlp.down_proj", hidden, inner),
+        input_norm_H=norm("input_layernorm", hidden),
+        post_norm_H=norm("post_attention_layernorm", hidden),
+        q_norm_D=optional_norm("self_attn.q_norm"),
+        k_norm_D=optional_norm("self_attn.k_norm"),
+        head_dim=dim,
         eps=config.rms_norm_eps,
     )
