@@ -11,6 +11,15 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from protos.config_fields import COUNTS, LAYER_FIELDS, OBJECT, SIZE, check_fields
+
+_EAGLE_FIELDS = {"eagle_aux_hidden_state_layer_ids": COUNTS}
+_DRAFTER_FIELDS = _EAGLE_FIELDS | {
+    "draft_vocab_size": SIZE,
+    "target_hidden_size": SIZE,
+    "eagle_config": OBJECT,
+    "transformer_layer_config": OBJECT,
+}
 # What exporters call the same tensor; the second name is the one used here.
 _DRAFTER_PREFIXES = (
     ("layers.0.", "midlayer."),
@@ -21,7 +30,7 @@ _DRAFTER_PREFIXES = (
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Return config.json of a directory. Raises ValueError that says what is missing."""
+    """Return config.json of a directory. Raises ValueError that says what is missing or wrong."""
     path = directory / "config.json"
     if not path.is_file():
         raise ValueError(f"{directory} is not a model directory: it has no config.json")
@@ -31,6 +40,8 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold a JSON object, not {type(config).__name__}")
+    check_fields(config, LAYER_FIELDS | _DRAFTER_FIELDS)
+    check_fields(config.get("eagle_config") or {}, _EAGLE_FIELDS)
     return config
 
 

@@ -13,6 +13,7 @@ from protos import gateway_pb2 as pb
 from protos.messages import MAX_TREE_NODES, Plan, SamplingParams, check_id
 
 DEFAULT_MAX_NEW_TOKENS = 4096
+_ROLES = ("system", "user", "assistant")
 _MAX_STOP_STRINGS = 16
 _MAX_STOP_STRING_LEN = 256
 _MAX_STOP_TOKEN_IDS = 256
@@ -111,6 +112,11 @@ def _prompt(request: pb.GenerateRequest, model: ModelText) -> list[int]:
 
 
 def _chat_prompt(chat: pb.Chat, model: ModelText) -> list[int]:
+    if not chat.messages:
+        raise ValueError("chat needs at least one message, got none")
+    for message in chat.messages:
+        if message.role not in _ROLES:
+            raise ValueError(f"role must be one of {', '.join(_ROLES)}, got {message.role!r:.80}")
     messages = [{"role": message.role, "content": message.content} for message in chat.messages]
     text = model.chat_template.render(messages, add_generation_prompt=True)
     return model.tokenizer.encode(text, add_special_tokens=False)

@@ -36,8 +36,9 @@ class Rope:
         if head_dim % 2:
             raise ValueError(f"head_dim must be even, got {head_dim}: rotation takes pairs")
         scaling = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-        theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
-        return cls(head_dim, float(theta), scaling, config.get("max_position_embeddings", 2048))
+        theta = scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
+        max_position = config.get("max_position_embeddings") or 2048
+        return cls(head_dim, float(theta), scaling, max_position)
 
     @property
     def kind(self) -> str:

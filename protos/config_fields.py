@@ -27,14 +27,19 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+
+
 SIZE = Kind("an integer of at least 1", _is_size)
 POSITIVE = Kind("a number above 0", _is_positive)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 NAMES = Kind("a list of names", _are_names)
+COUNTS = Kind("a list of integers of at least 0", _are_counts)
 
 # What configs of all families have in common.
-LAYER_FIELDS: Mapping[str, Kind] = {
+LAYER_FIELDS: dict[str, Kind] = {
     "architectures": NAMES,
     "hidden_size": SIZE,
     "intermediate_size": SIZE,
@@ -53,13 +58,14 @@ LAYER_FIELDS: Mapping[str, Kind] = {
 }
 
 
-def checked_fields(config: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """Return a config without the fields that are null, which say as much as missing ones.
+def stated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without the fields that are null, which say as much as missing ones."""
+    return {name: value for name, value in config.items() if value is not None}
 
-    Raises ValueError naming the first field that does not hold what its kind says.
-    """
-    stated = {name: value for name, value in config.items() if value is not None}
+
+def check_fields(config: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Raise ValueError naming the first field that does not hold what its kind says, nor null."""
     for name, kind in kinds.items():
-        if name in stated and not kind.holds(stated[name]):
-            raise ValueError(f"{name} must be {kind.words}, got {stated[name]!r:.80}")
-    return stated
+        value = config.get(name)
+        if value is not None and not kind.holds(value):
+            raise ValueError(f"{name} must be {kind.words}, got {value!r:.80}")

@@ -110,7 +110,7 @@ class Eagle3Config:
             vocab_size=vocab_size,
             draft_vocab_size=_draft_vocab_size(config, vocab_size),
             tap_layers=_tap_layers(config, num_target_layers, tap_layers),
-            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+            rms_norm_eps=config.get("rms_norm_eps") or 1e-6,
             rope=_rope(config, latent, head_dim),
             latent=latent,
             **_switches(config),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protos.config_fields import FLAG, LAYER_FIELDS, SIZE, checked_fields
+from protos.config_fields import FLAG, LAYER_FIELDS, SIZE, check_fields, stated
 from target_service.models.deepseek import Deepseek
 from target_service.models.deepseek_config import DeepseekConfig
 from target_service.models.llama import Llama, LlamaConfig
@@ -31,20 +31,21 @@ DEEPSEEK_FAMILY = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration")
 
 def model_config(config: Mapping[str, Any]) -> LlamaConfig | DeepseekConfig:
     """Return the model's configuration, or raise ValueError for one that is not supported."""
-    config = checked_fields(config, LAYER_FIELDS)
+    config = stated(config)
+    check_fields(config, LAYER_FIELDS)
     architecture = (config.get("architectures") or ["none"])[0]
     if architecture in DEEPSEEK_FAMILY:
         return DeepseekConfig.from_json(config)
     if architecture not in LLAMA_FAMILY:
         known = ", ".join(LLAMA_FAMILY + DEEPSEEK_FAMILY)
         raise ValueError(f"architecture {architecture!r} is not supported; known: {known}")
-    config = checked_fields(config, LLAMA_FIELDS)
     _check_supported(config)
     return LlamaConfig.from_json(config)
 
 
 def _check_supported(config: Mapping[str, Any]) -> None:
     """Raise ValueError for what would be computed wrongly, not for what is only unusual."""
+    check_fields(config, LLAMA_FIELDS)
     for name in _REQUIRED:
         if name not in config:
             raise ValueError(f"config.json has no {name!r}")

@@ -13,7 +13,7 @@ from typing import Any
 from kernels.experts import Routing
 from kernels.latent_attention import LatentSizes, latent_rope
 from kernels.rotary import Rope
-from protos.config_fields import LAYER_FIELDS, checked_fields
+from protos.config_fields import LAYER_FIELDS, check_fields
 from target_service.models.quantization import Int4Groups, read_quantization
 
 # Fields of which one value only is computed. One that is missing or null has that value.
@@ -57,7 +57,8 @@ class DeepseekConfig:
     @classmethod
     def from_json(cls, config: Mapping[str, Any]) -> DeepseekConfig:
         """Read a config.json. Raises ValueError naming the field and its value if need be."""
-        config = checked_fields(text_config(config), LAYER_FIELDS)
+        config = text_config(config)
+        check_fields(config, LAYER_FIELDS)
         _check_supported(config)
         latent = _latent_sizes(config)
         return cls(

@@ -144,6 +144,20 @@ def test_text_is_wrapped_as_the_tokenizer_says_and_chats_as_the_template_says():
     assert as_text == (1, *as_chat)
 
 
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ([], "chat needs at least one message, got none"),
+        (["user", ""], "role must be one of system, user, assistant, got ''"),
+        (["tool"], "got 'tool'"),
+    ],
+)
+def test_a_chat_has_messages_of_known_roles(roles, message):
+    chat = pb.Chat(messages=[pb.ChatMessage(role=role, content="he") for role in roles])
+    with pytest.raises(ValueError, match=message):
+        parse_request(pb.GenerateRequest(chat=chat), MODEL)
+
+
 def test_a_chat_is_rendered_with_its_special_tokens():
     chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hello")])
 

@@ -33,6 +33,10 @@ def test_every_known_architecture_is_built(tmp_path, architecture):
         ({"num_hidden_layers": None}, "config.json has no 'num_hidden_layers'"),
         ({"num_attention_heads": None}, "config.json has no 'num_attention_heads'"),
         ({"vocab_size": None}, "config.json has no 'vocab_size'"),
+        ({"architectures": 5}, "architectures must be a list of names, got 5"),
+        ({"rope_scaling": 5}, "rope_scaling must be an object, got 5"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads must be an integer of at least 1, got 0"),
+        ({"sliding_window": "x"}, "sliding_window must be an integer"),
         ({"num_key_value_heads": 3}, "heads is 4, not a multiple of num_key_value_heads 3"),
         ({"head_dim": 33}, "head_dim must be even, got 33"),
     ],
@@ -40,6 +44,32 @@ def test_every_known_architecture_is_built(tmp_path, architecture):
 def test_what_would_be_computed_wrongly_is_refused(config, change, message):
     with pytest.raises(ValueError, match=message):
         model_config(config | change)
+
+
+def test_null_is_as_good_as_missing(config):
+    optional = ("rope_theta", "rms_norm_eps", "max_position_embeddings", "head_dim")
+    missing = {name: value for name, value in config.items() if name not in optional}
+    assert model_config(config | dict.fromkeys(optional)) == model_config(missing)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"num_hidden_layers": 5},
+            "num_hidden_layers is 5, but the checkpoint has 'model.layers.5",
+        ),
+        ({"num_hidden_layers": 7}, "the checkpoint has no tensor 'model.layers.6"),
+        ({"vocab_size": 5}, r"embed_tokens.weight has shape \[\d+, 64\], expected \[5, 64\]"),
+        ({"num_key_value_heads": 4}, r"k_proj.weight has shape \[32, 64\], expected \[64, 64\]"),
+        ({"intermediate_size": 64}, r"gate_proj.weight has shape \[128, 64\], expected \[64, 64\]"),
+    ],
+)
+def test_a_config_of_another_checkpoint_is_refused(tmp_path, change, message):
+    path = write_tiny_llama(tmp_path)
+    config = model_config(read_config(path) | change)
+    with pytest.raises(ValueError, match=message):
+        build_model(config, Weights(path), 64)
 
 
 def test_a_rope_that_is_not_known(tmp_path):
