@@ -52,8 +52,20 @@ _MAX_PORT = 65535
 log = structlog.get_logger()
 
 
+def check_address(address: str) -> None:
+    """Raise ValueError for an address at which no service can be."""
+    # What names its resolver, as dns:///draft:50052 does, is for gRPC to read.
+    if address.startswith("unix:") or ":///" in address:
+        return
+    host, _, port = address.rpartition(":")
+    # gRPC would take a larger port modulo 65536, and somebody else may be there.
+    if not host or not port.isdecimal() or not 1 <= int(port) <= _MAX_PORT:
+        raise ValueError(f"address {address!r} must be HOST:PORT with a port in [1, {_MAX_PORT}]")
+
+
 def open_channel(address: str) -> grpc.aio.Channel:
-    """Return a channel to another service."""
+    """Return a channel to another service. Raises ValueError for what is no address."""
+    check_address(address)
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 

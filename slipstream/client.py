@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-import grpc
-
 from protos import gateway_pb2 as pb
 from protos import gateway_pb2_grpc, serving
+from slipstream.probe import open_channel
 
 MODES = {
     "auto": pb.Speculation.MODE_AUTO,
@@ -126,7 +125,8 @@ class Client:
     """A blocking client. Errors are grpc.RpcError with the gateway's status and message."""
 
     def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(address, options=serving.CHANNEL_OPTIONS)
+        """Raises ValueError for what is no address."""
+        self._channel = open_channel(address)
         self._stub = gateway_pb2_grpc.GenerationServiceStub(self._channel)
 
     def stream(

@@ -11,7 +11,8 @@ _TIMEOUT_S = 1.0
 
 
 def open_channel(address: str) -> grpc.Channel:
-    """Return a blocking channel to a service."""
+    """Return a blocking channel to a service. Raises ValueError for what is no address."""
+    serving.check_address(address)
     return grpc.insecure_channel(address, options=serving.CHANNEL_OPTIONS)
 
 

@@ -37,6 +37,21 @@ REACHABLE = [
 ]
 
 
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:50051", "[::1]:1", "draft:65535", "unix:/run/a", "dns:///draft:50052"]
+)
+async def test_a_channel_is_opened_to_an_address(address):
+    async with serving.open_channel(address):
+        pass
+
+
+@pytest.mark.parametrize("address", ["", "draft", ":50051", "draft:0", "draft:99999", "draft:http"])
+def test_what_is_no_address_is_refused_before_anything_is_sent(address):
+    with pytest.raises(ValueError, match="must be HOST:PORT with a port in") as refusal:
+        serving.open_channel(address)
+    assert repr(address) in str(refusal.value)
+
+
 @pytest.mark.parametrize("address", LOOPBACK)
 def test_an_address_that_nobody_else_reaches_is_fine(address):
     serving.check_listen_address(address, insecure=False)
