@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,7 +18,6 @@ from kernels.gpu.graphs import Captured
 from kernels.gpu.runtime import check_runnable, on_device
 from protos.messages import Verdict, VerifyTimings
 from target_service.buckets import Bucket
-from target_service.config import TargetConfig
 from target_service.device_buffers import StepLimits
 from target_service.device_layers import new_pages_of
 from target_service.device_model import DeviceModel
@@ -31,10 +31,14 @@ from target_service.models.target_model import TargetModel
 from target_service.session import SPARE_SLOTS, Rows
 from target_service.step_shares import Share, shares_of
 from target_service.tap_store import TapStore
-from target_service.team import Team
 from target_service.tensor_parallel import slice_model
 from target_service.token_lists import MOST_EXTRA_ENTRIES
 from target_service.work_buffers import new_work_buffers
+
+if TYPE_CHECKING:
+    # They bring what reads settings, and a check of a device has no settings.
+    from target_service.config import TargetConfig
+    from target_service.team import Team
 
 
 @dataclass(frozen=True)

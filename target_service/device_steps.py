@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,7 +18,10 @@ from kernels.gpu.runtime import on_device
 from target_service.buckets import Bucket, Buckets
 from target_service.device_step import DeviceStep, StepMemory
 from target_service.step_shares import Share
-from target_service.team import Team
+
+if TYPE_CHECKING:
+    # It brings what reads settings, and a check of a device has no settings.
+    from target_service.team import Team
 
 Lead = Callable[[Bucket, int], AbstractContextManager[object]]
 """Around what is run for a bucket, with so many bytes of inputs; with none, it is captured."""

@@ -37,6 +37,12 @@ class Tensors:
         self._tensors = tensors
         self._dtype = dtype
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._tensors[name].to(self._dtype)
 
