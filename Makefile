@@ -39,7 +39,7 @@ demo: setup
 # judge the result on what was held out. Each step goes on where it was interrupted.
 WORK := build/drafter
 DATA_TOKENS ?= 2000000
-TRAIN_TOKENS ?= 3200000
+TRAIN_TOKENS ?= 9700000
 drafter: setup
 	$(BIN)/slipstream fetch smollm2-135m
 	$(BIN)/slipstream record $(WORK)/recording --tokens $(DATA_TOKENS)
