@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -36,6 +36,19 @@ def parse_dtype(name: str) -> torch.dtype:
     if name not in _DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {name!r}")
     return _DTYPES[name]
+
+
+class Checkpoint(Protocol):
+    """What models are made of: tensors by name, on disk as `Weights` or made up."""
+
+    def __contains__(self, name: str) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, name: str) -> torch.Tensor: ...
+    def stored(self, name: str) -> torch.Tensor:
+        """Return a tensor in the dtype it is stored in, whatever that is."""
+
+    def get(self, name: str) -> torch.Tensor | None:
+        """Return a tensor, or None if there is none."""
 
 
 class Weights:

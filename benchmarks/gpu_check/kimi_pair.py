@@ -90,8 +90,7 @@ class _Checkpoint(NamedTuple):
         return cls(dict(_outside(config, device)), dict(_experts(config, device)))
 
     def model(self, config: DeepseekConfig, slots: int, dtype: torch.dtype) -> Deepseek:
-        tensors = Tensors({**self.outside, **self.experts}, dtype)
-        return Deepseek(config, tensors.as_weights, slots)
+        return Deepseek(config, Tensors({**self.outside, **self.experts}, dtype), slots)
 
     def bytes_read(self, config: DeepseekConfig, rows: int) -> float:
         """Return what a step of so many rows reads, if they choose independently."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 
@@ -12,7 +12,6 @@ from benchmarks.gpu_check.case import bytes_of
 from kernels.rotary import Rope
 from target_service.models.llama import Llama, LlamaConfig
 from target_service.models.target_model import TargetModel
-from target_service.weights import Weights
 
 _SPREAD = 0.02
 """Of random weights."""
@@ -29,7 +28,7 @@ class MadeUp(NamedTuple):
 
 
 class Tensors:
-    """A checkpoint that lies in memory, read as `Weights` is."""
+    """A checkpoint that lies in memory, read as one on disk is."""
 
     def __init__(
         self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype = torch.bfloat16
@@ -53,11 +52,6 @@ class Tensors:
     def get(self, name: str) -> torch.Tensor | None:
         """Return a tensor, or None if there is none."""
         return self[name] if name in self._tensors else None
-
-    @property
-    def as_weights(self) -> Weights:
-        """What models are made of, as far as they read it."""
-        return cast(Weights, self)
 
 
 def matrices(device: torch.device) -> NewMatrix:
@@ -111,7 +105,7 @@ class LlamaShape:
             max_context_len=slots,
             rope=Rope(self.head_dim, 1e4, {}, slots),
         )
-        model = Llama(config, Tensors(tensors).as_weights, slots)
+        model = Llama(config, Tensors(tensors), slots)
         return MadeUp(self.name, model, bytes_of(*tensors.values()))
 
     def _tensors(self, device: torch.device) -> Named:

@@ -10,7 +10,7 @@ from target_service.models.deepseek import Deepseek
 from target_service.models.deepseek_config import DeepseekConfig
 from target_service.models.llama import Llama, LlamaConfig
 from target_service.models.target_model import TargetModel
-from target_service.weights import Weights
+from target_service.weights import Checkpoint
 
 LLAMA_FAMILY = (
     "LlamaForCausalLM",
@@ -65,7 +65,7 @@ def _check_supported(config: Mapping[str, Any]) -> None:
 
 def build_model(
     config: LlamaConfig | DeepseekConfig,
-    weights: Weights,
+    weights: Checkpoint,
     max_context_len: int,
     weight_format: str = "dense",
 ) -> TargetModel:

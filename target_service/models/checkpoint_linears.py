@@ -13,7 +13,7 @@ from kernels.linear import Linear
 from kernels.normed_linear import NormedLinear
 from kernels.quantized_linear import Int4Linear, new_linear
 from target_service.models.quantization import Int4Groups
-from target_service.weights import Weights
+from target_service.weights import Checkpoint
 
 
 class HeadConfig(Protocol):
@@ -29,7 +29,7 @@ class HeadConfig(Protocol):
     def tied_head(self) -> bool: ...
 
 
-def read_tensor(weights: Weights, name: str, *shape: int) -> torch.Tensor:
+def read_tensor(weights: Checkpoint, name: str, *shape: int) -> torch.Tensor:
     """Return a tensor. Raises ValueError if it is missing or has another shape."""
     return _checked(name, weights[name], shape)
 
@@ -39,7 +39,7 @@ class CheckpointLinears:
 
     def __init__(
         self,
-        weights: Weights,
+        weights: Checkpoint,
         like: torch.Tensor,
         quantization: Int4Groups | None,
         weight_format: str,

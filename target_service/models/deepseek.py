@@ -16,7 +16,7 @@ from target_service.models.checkpoint_linears import CheckpointLinears, read_ten
 from target_service.models.deepseek_config import DeepseekConfig
 from target_service.models.deepseek_layer import decoder_layer
 from target_service.models.target_model import TargetModel
-from target_service.weights import Weights
+from target_service.weights import Checkpoint
 
 
 class Deepseek(TargetModel):
@@ -27,7 +27,7 @@ class Deepseek(TargetModel):
     def __init__(
         self,
         config: DeepseekConfig,
-        weights: Weights,
+        weights: Checkpoint,
         max_context_len: int,
         weight_format: str = "dense",
     ) -> None:

@@ -21,7 +21,7 @@ from kernels.rotary import Rope
 from target_service.kv_cache import KvShape
 from target_service.models.checkpoint_linears import CheckpointLinears, read_tensor
 from target_service.models.target_model import TargetModel
-from target_service.weights import Weights
+from target_service.weights import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Llama(TargetModel):
     def __init__(
         self,
         config: LlamaConfig,
-        weights: Weights,
+        weights: Checkpoint,
         max_context_len: int,
         weight_format: str = "dense",
     ) -> None:
@@ -102,7 +102,7 @@ class Llama(TargetModel):
         )
 
 
-def _check_depth(config: LlamaConfig, weights: Weights) -> None:
+def _check_depth(config: LlamaConfig, weights: Checkpoint) -> None:
     """Raise ValueError if the checkpoint has a layer more than its config says."""
     if any(name.startswith(f"model.layers.{config.num_layers}.") for name in weights):
         raise ValueError(
