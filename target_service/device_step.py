@@ -69,11 +69,8 @@ class StepMemory:
 
     def num_bytes(self) -> DeviceBytes:
         """Return what this takes of the device."""
-        given_and_found = self.inputs.device_B, self.outputs.device_B
-        weights, pages = num_bytes(self.model), num_bytes(self.pages)
-        all_of_it = num_bytes(self.model, self.pages, self.work, *given_and_found)
-        # Work knows the layers it is for.
-        return DeviceBytes(weights, pages, all_of_it - weights - pages)
+        buffers = num_bytes(self.work, self.inputs.device_B, self.outputs.device_B)
+        return DeviceBytes(num_bytes(self.model), num_bytes(self.pages), buffers)
 
     def pack(self, bucket: Bucket, shares: Sequence[Share]) -> int:
         """Describe a step of a bucket in the host's memory; return in how many bytes."""
