@@ -1,5 +1,7 @@
 """Weights are read from safetensors only, whatever their exporter called them."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -79,6 +81,23 @@ def test_a_directory_without_weights_or_config_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has no \*\.safetensors"):
         Weights(tmp_path)
     with pytest.raises(ValueError, match=r"has no config\.json"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"architectures": 5}, "architectures must be a list of names, got 5"),
+        ({"eagle_config": 7}, "eagle_config must be an object, got 7"),
+        (
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": ["a", 1]}},
+            "eagle_aux_hidden_state_layer_ids must be a list of integers",
+        ),
+    ],
+)
+def test_a_field_that_holds_something_else_is_named(tmp_path, field, message):
+    (tmp_path / "config.json").write_text(json.dumps(field))
+    with pytest.raises(ValueError, match=message):
         read_config(tmp_path)
 
 
