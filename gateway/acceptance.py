@@ -1,7 +1,7 @@
 """How good one drafter's guesses are: by plan, and by what the drafter itself thinks of them.
 
 Sans-I/O. Every draft is judged by the tokens that were committed after it, also what was cut from
-it, so nothing need be verified to be known. How a session differs from the others is one factor.
+it, so nothing need be verified to be known. How a session differs is told in affinity.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from gateway.affinity import Diversity
 from gateway.plans import CHAINS, TREES, Place, Walk, covers, num_right
 from protos.messages import DraftTree, Plan
 
@@ -24,10 +25,6 @@ _BINS = 10
 _PRIOR_GUESSES = 4.0
 # Depths from here on are alike.
 _DEEPEST = 4
-# As many rounds of a session are worth what all of them did, and how a session forgets.
-_PRIOR_ROUNDS = 4.0
-_SESSION_DECAY = 0.95
-_LEAST_EXPECTED = 0.02
 
 
 @dataclass
@@ -92,6 +89,7 @@ class Acceptance:
     by_plan: dict[Plan, RightGuesses] = field(default_factory=dict)
     _judged_at: dict[Plan, int] = field(default_factory=dict)
     reliability: Reliability = field(default_factory=Reliability)
+    diversity: Diversity = field(default_factory=Diversity)
     rounds: int = 0
 
     def add(self, plan: Plan, tree: DraftTree, seen: Walk) -> None:
@@ -127,6 +125,10 @@ class Acceptance:
             own = self.reliability.of(depths[node], probability(tree, node))
             chances.append(chances[parent] * own)
         return chances
+
+    def tells_of(self, plan: Plan) -> bool:
+        """Whether a tree of this plan, or of a larger one, was ever judged."""
+        return plan in self.by_plan
 
     def expected(self, plan: Plan) -> tuple[float, float]:
         """Return the right guesses that a plan's trees have, and the standard error of that.
@@ -172,36 +174,3 @@ def _continued(mean: float, known_steps: int, steps: int) -> float:
     """Return the right guesses of deeper trees, each step surviving as the mean one did."""
     share = mean / (1 + mean)
     return mean + sum(share**depth for depth in range(known_steps + 1, steps + 1))
-
-
-@dataclass
-class Affinity:
-    """How much better a drafter does in one session than in all of them: a factor.
-
-    A drafter that is hardly ever right may be right all the time in one session: that is what
-    copying is. So what is expected weighs as much as some rounds, not as some right guesses.
-    """
-
-    own: float = 0.0
-    expected: float = 0.0
-    rounds: float = 0.0
-    rounds_right: float = 0.0
-    """Lately, with anything right."""
-
-    def begin(self, *, right: bool) -> None:
-        """A round's first guess was right or not; how far it goes on may not be known yet."""
-        self.rounds_right = self.rounds_right * _SESSION_DECAY + right
-
-    def add(self, right: int, expected: float) -> None:
-        """Take a round in: what was right, and what would have been on average."""
-        self.rounds = self.rounds * _SESSION_DECAY + 1
-        self.own = self.own * _SESSION_DECAY + right
-        self.expected = self.expected * _SESSION_DECAY + max(expected, _LEAST_EXPECTED)
-
-    @property
-    def factor(self) -> float:
-        """Return what a round of the session brings over what it would bring elsewhere."""
-        if not self.rounds:
-            return 1.0
-        usual = self.expected / self.rounds
-        return (self.own / usual + _PRIOR_ROUNDS) / (self.rounds + _PRIOR_ROUNDS)

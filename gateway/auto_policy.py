@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.acceptance import Affinity
+from gateway.affinity import Affinity
 from gateway.beginning import exploring, strangers, what_to_begin
 from gateway.calls import Call, Membership
 from gateway.candidates import SCOUTING, Candidates
@@ -176,6 +176,7 @@ class AutoPolicy:
     def end(self) -> None:
         self._end_spell(lost=False)
         self._scouting.end()
+        self._drafters.end()
         self._experience.num_sessions -= 1
 
     def _answers_call(self) -> bool:
@@ -217,7 +218,8 @@ class AutoPolicy:
     def _end_spell(self, *, lost: bool) -> None:
         if self._spell is not None:
             experience, is_trial = self._experience, self._spell.is_trial
-            joining_us = _JOINING * experience.plain_us if is_trial else 0.0
+            has_joined = is_trial and self._spell.rounds
+            joining_us = _JOINING * experience.plain_us if has_joined else 0.0
             gain_us = self._spell.total_us - joining_us
             experience.purse.settle(gain_us, experience.num_sessions)
             experience.trying -= is_trial
@@ -270,6 +272,9 @@ class AutoPolicy:
         current = self._drafters.estimate(self._lead, spell.home)
         if best.gain < 1 and spell.net_us <= 0:
             return True
+        if self._is_worth_knowing(largest := exploring(self._experience, self._drafters)):
+            spell.look_at(largest)
+            return False
         is_other = (name, best.plan) != (self._lead, spell.home)
         if is_other and best.gain > _CLEARLY_BETTER * current.gain:
             self._lead = name
@@ -279,6 +284,10 @@ class AutoPolicy:
         else:
             # One that may have been unlucky, and two whose costs may have changed unseen.
             hopeful = self._drafters.most_hopeful(self._lead, spell.home)
-            largest = exploring(self._experience, self._drafters)
             spell.look_around((hopeful, largest, self._drafters.plans[0]))
         return False
+
+    def _is_worth_knowing(self, plan: Plan) -> bool:
+        """Whether it may pay, and nothing was ever seen of it."""
+        unseen = not self._leading.acceptance.tells_of(plan)
+        return unseen and self._drafters.estimate(self._lead, plan).hopeful_gain > 1

@@ -75,13 +75,7 @@ def _trial(
         return None
     name, best = drafters.best(names)
     known = drafters.was_tried(name)
-    if known and pauses_taken < (1 if best.gain > _HOPEFUL else _HOPELESS_PAUSES):
+    if known and best.gain <= _HOPEFUL and pauses_taken < _HOPELESS_PAUSES:
         return None
-    plan = best.plan if known else _first_choice(experience, drafters)
-    return Beginning(name, plan, is_trial=True)
-
-
-def _first_choice(experience: Experience, drafters: Candidates) -> Plan:
-    """Return what to try of an unknown drafter: much, and if that came too late, little."""
-    too_late = experience.calls.failures % 2
-    return drafters.plans[0] if too_late else exploring(experience, drafters)
+    # Of a drafter that is not known the least is tried: it tells what rows and steps cost.
+    return Beginning(name, best.plan if known else drafters.plans[0], is_trial=True)

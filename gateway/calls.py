@@ -59,6 +59,8 @@ class Calls:
             self._fail()
         elif not call.members:
             self.open = None
+            if call.net_us > 0:
+                self.failures = 0
 
     def gain(self, gain_us: float, plain_us: float, num_sessions: int) -> None:
         """One of so many sessions gained so much in a step, whether it takes part or not."""

@@ -114,6 +114,11 @@ class Candidates:
         for lessons in self._lessons.values():
             lessons.judge(tokens)
 
+    def end(self) -> None:
+        """The session is over."""
+        for lessons in self._lessons.values():
+            lessons.end()
+
     def _is_local(self, name: str) -> bool:
         return self._experience.kinds.get(self._lessons[name].drafter_id) == _PROMPT_LOOKUP
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.acceptance import Acceptance, Affinity
+from gateway.acceptance import Acceptance
+from gateway.affinity import Affinity
 from gateway.experience import Experience
 from gateway.plans import num_right, walk
 from protos.messages import DraftTree, Plan, VerifyTimings
@@ -70,7 +71,7 @@ class Lessons:
         for one in self._open:
             if one.right:
                 so_far.add(one.right, self.acceptance.expected(one.plan)[0])
-        return so_far.factor
+        return so_far.factor(self.acceptance.diversity.prior_rounds)
 
     def plain(self, one: Round, *, undisturbed: bool) -> None:
         """Take in a step of a plain stretch that was not its first.
@@ -128,6 +129,10 @@ class Lessons:
                 one.num_verified, one.right, verified_right
             )
         self._open = still_open
+
+    def end(self) -> None:
+        """The session is over: how it differed from the others is known."""
+        self.acceptance.diversity.add(self.affinity)
 
     def _compare(self, plan: Plan, right: int) -> None:
         expected, _ = self.acceptance.expected(plan)

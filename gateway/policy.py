@@ -126,6 +126,7 @@ class FixedPolicy:
             self._lessons.judge(tokens)
 
     def end(self) -> None:
+        self._lessons.end()
         self._experience.num_sessions -= 1
         self._experience.speculating -= self.wants_drafter
 

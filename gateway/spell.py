@@ -118,10 +118,14 @@ class Spell:
         if self.rounds - self._looked_at < pause:
             return
         plan = plans[self._looks % len(plans)]
-        self._looked_at = self.rounds
         self._looks += 1
+        self.look_at(plan)
+
+    def look_at(self, plan: Plan) -> None:
+        """Use a plan until the next review."""
+        self._looked_at = self.rounds
         if plan != self.plan:
-            self._home, self._home_net_us = self.plan, self.net_us
+            self._home, self._home_net_us = self.home, self.net_us
             self.plan, self._since_change = plan, 0
 
     def come_home(self) -> None:

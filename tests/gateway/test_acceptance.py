@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gateway.acceptance import Acceptance, Affinity, Reliability, RightGuesses
+from gateway.acceptance import Acceptance, Reliability, RightGuesses
 from gateway.plans import CHAINS, TREES, walk
 from protos.messages import DraftTree, Plan
 
@@ -85,17 +85,6 @@ def test_the_error_shrinks_with_the_rounds_and_is_never_none():
 
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] > 0
-
-
-def test_a_session_differs_by_a_factor_that_begins_at_one():
-    affinity = Affinity()
-    assert affinity.factor == 1.0
-    for _ in range(100):
-        affinity.add(2, 1.0)
-    assert 1.5 < affinity.factor < 2.0
-    for _ in range(100):
-        affinity.add(0, 1.0)
-    assert affinity.factor < 0.2
 
 
 def test_plans_that_nobody_chooses_from_are_not_kept():

@@ -63,6 +63,14 @@ class TestCalls:
         assert calls.failures == 0
         assert calls.may_try
 
+    def test_a_call_that_ended_with_a_gain_is_no_failure_any_more(self):
+        calls = Calls()
+        members(calls, 1)[0].leave(lost=True)
+        session = members(calls, 1)[0]
+        calls.gain(100.0, 100.0, 1)
+        session.leave(lost=False)
+        assert calls.failures == 0
+
     def test_after_every_failure_the_pause_is_longer(self):
         calls, pauses = Calls(), []
         for _ in range(5):
