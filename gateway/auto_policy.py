@@ -288,6 +288,6 @@ class AutoPolicy:
         return False
 
     def _is_worth_knowing(self, plan: Plan) -> bool:
-        """Whether it may pay, and nothing was ever seen of it."""
-        unseen = not self._leading.acceptance.tells_of(plan)
-        return unseen and self._drafters.estimate(self._lead, plan).hopeful_gain > 1
+        """Whether it may pay, and nothing was ever seen of it. Of scouts all is seen."""
+        seen = self._drafters.may_scout(self._lead) or self._leading.acceptance.tells_of(plan)
+        return not seen and self._drafters.estimate(self._lead, plan).hopeful_gain > 1
