@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.affinity import Affinity
-from gateway.beginning import exploring, strangers, what_to_begin
+from gateway.beginning import strangers, what_to_begin
 from gateway.calls import Call, Membership
 from gateway.candidates import SCOUTING, Candidates
 from gateway.experience import Experience
@@ -272,8 +272,8 @@ class AutoPolicy:
         current = self._drafters.estimate(self._lead, spell.home)
         if best.gain < 1 and spell.net_us <= 0:
             return True
-        if self._is_worth_knowing(largest := exploring(self._experience, self._drafters)):
-            spell.look_at(largest)
+        if self._is_worth_knowing(self._drafters.telling):
+            spell.look_at(self._drafters.telling)
             return False
         is_other = (name, best.plan) != (self._lead, spell.home)
         if is_other and best.gain > _CLEARLY_BETTER * current.gain:
@@ -284,7 +284,7 @@ class AutoPolicy:
         else:
             # One that may have been unlucky, and two whose costs may have changed unseen.
             hopeful = self._drafters.most_hopeful(self._lead, spell.home)
-            spell.look_around((hopeful, largest, self._drafters.plans[0]))
+            spell.look_around((hopeful, self._drafters.telling, self._drafters.plans[0]))
         return False
 
     def _is_worth_knowing(self, plan: Plan) -> bool:

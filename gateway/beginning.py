@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from gateway.candidates import Candidates
 from gateway.experience import Experience
-from gateway.plans import EXPLORING, EXPLORING_TOGETHER
 from protos.messages import Plan
 
 # The gain with which to begin, and one that is clear.
@@ -43,12 +42,6 @@ def what_to_begin(
 def strangers(drafters: Candidates) -> list[str]:
     """Return those of which it is not known how good they are."""
     return [name for name in _to_be_tried(drafters) if not drafters.was_tried(name)]
-
-
-def exploring(experience: Experience, drafters: Candidates) -> Plan:
-    """Return the plan that tells most, within the limits."""
-    wanted = EXPLORING_TOGETHER if experience.is_busy else EXPLORING
-    return wanted if wanted in drafters.plans else drafters.plans[-1]
 
 
 def _to_be_tried(drafters: Candidates) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from gateway.experience import Estimate, Experience
 from gateway.lessons import Lessons
-from gateway.plans import CHAINS, within
+from gateway.plans import CHAINS, EXPLORING, EXPLORING_TOGETHER, within
 from kernels.prompt_lookup import PromptLookup
 from protos.messages import DraftTree, Plan
 
@@ -49,6 +49,12 @@ class Candidates:
 
     def __getitem__(self, name: str) -> Lessons:
         return self._lessons[name]
+
+    @property
+    def telling(self) -> Plan:
+        """The plan that tells most of a drafter, within the limits."""
+        wanted = EXPLORING_TOGETHER if self._experience.is_busy else EXPLORING
+        return wanted if wanted in self.plans else self.plans[-1]
 
     def name_of(self, drafter_id: str) -> str | None:
         """Return the name to ask for that drafter, if it may lead this session."""
