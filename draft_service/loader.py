@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import torch
@@ -13,11 +14,16 @@ from draft_service.drafters import Drafter
 from draft_service.drafters.eagle3 import Eagle3Drafter
 from draft_service.drafters.ngram import NgramDrafter
 from draft_service.drafters.target_side import TargetSide
+from draft_service.graphs import Bucket
 from draft_service.memory import check_memory
 from draft_service.placement import ON_CPU, Placement
 from draft_service.shelf import shipped_drafters
 from protos.messages import check_id
 from protos.pairing import Pairing, fingerprint
+
+if TYPE_CHECKING:
+    # It imports Triton's side of things, which only a GPU needs.
+    from kernels.gpu.graphs import Captured
 
 log = structlog.get_logger()
 
@@ -98,8 +104,12 @@ class Loader:
         drafter = Eagle3GpuDrafter.load(
             drafter_id, path, self.target, device, kv_tokens=self.kv_tokens, graphs=graphs
         )
-        drafter.prepare()
+        drafter.prepare(partial(_tell, drafter_id))
         return drafter
+
+
+def _tell(drafter_id: str, bucket: Bucket, captured: Captured) -> None:
+    log.info("drafter_step_ready", drafter_id=drafter_id, **bucket._asdict(), **captured._asdict())
 
 
 def _refusal(spec: DrafterSpec, reason: str) -> DrafterRefusedError:

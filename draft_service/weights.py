@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -43,6 +43,14 @@ def read_config(directory: Path) -> dict[str, Any]:
     check_fields(config, LAYER_FIELDS | _DRAFTER_FIELDS)
     check_fields(config.get("eagle_config") or {}, _EAGLE_FIELDS)
     return config
+
+
+class Checkpoint(Protocol):
+    """What drafters are made of: tensors by name, on disk as `Weights` or made up."""
+
+    def __contains__(self, name: str) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, name: str) -> torch.Tensor: ...
 
 
 class Weights:

@@ -13,13 +13,15 @@ import math
 
 import torch
 
-from draft_service.weights import Weights
+from draft_service.weights import Checkpoint
 
 # As likely as this, a choice of tokens is taken for an accident that never happens.
 _NEVER = math.log(1e-9)
 
 
-def known_tokens(weights: Weights, draft_vocab_size: int, vocab_size: int) -> torch.Tensor | None:
+def known_tokens(
+    weights: Checkpoint, draft_vocab_size: int, vocab_size: int
+) -> torch.Tensor | None:
     """Return the target's id of each draft token of a checkpoint, [N]; None if it knows them all.
 
     Raises ValueError for a map that is none, and for one that is missing.

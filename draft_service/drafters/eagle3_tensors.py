@@ -17,7 +17,7 @@ import torch
 from draft_service.drafters.draft_vocabulary import known_tokens
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.drafters.target_side import TargetSide
-from draft_service.weights import Weights, target_embedding, target_head
+from draft_service.weights import Checkpoint, target_embedding, target_head
 from kernels.latent_attention import LatentSizes
 
 _CPU = torch.device("cpu")
@@ -50,7 +50,7 @@ class Eagle3Tensors:
     def __init__(
         self,
         config: Eagle3Config,
-        weights: Weights,
+        weights: Checkpoint,
         target: TargetSide,
         device: torch.device = _CPU,
     ) -> None:

@@ -6,12 +6,10 @@ What a batch takes in and what it grows belong to one graph, so `extend` puts it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
 import torch
 
 from draft_service.drafters import Draft, Rows, Wanted
@@ -27,12 +25,10 @@ from draft_service.drafters.target_side import TargetSide
 from draft_service.graphs import Bucket, Growth, first_buckets
 from draft_service.kv_pool import KvPool, KvUsage
 from draft_service.weights import open_drafter, read_config
-from kernels.gpu.graphs import Captured, StepGraphs, capture_on
+from kernels.gpu.graphs import Capture, Captured, StepGraphs, capture_on
 from kernels.gpu.paged_attention import PAGED_TILINGS
 from kernels.gpu.runtime import on_device, tiling_of
 from protos.pairing import Pairing
-
-log = structlog.get_logger()
 
 
 class Facts(NamedTuple):
@@ -49,8 +45,10 @@ class Eagle3GpuDrafter:
     kind = "eagle3"
     blocking = True
 
-    def __init__(self, facts: Facts, weights: GpuWeights, kv_tokens: int, *, graphs: bool) -> None:
-        """With `graphs`, steps are captured as CUDA graphs; without, launched one by one."""
+    def __init__(
+        self, facts: Facts, weights: GpuWeights, kv_tokens: int, capture: Capture | None
+    ) -> None:
+        """`capture` is None where steps are launched one by one, each time."""
         self.drafter_id, self.pairing, self.max_context_len = facts
         self._weights = weights
         self._device = weights.device
@@ -60,7 +58,6 @@ class Eagle3GpuDrafter:
         pages = pages_of_session(cache, facts.max_context_len)
         tiling = tiling_of(PAGED_TILINGS, self._device)
         maker = StepMaker(weights, cache, Workspace.of(weights), tiling, pages)
-        capture = capture_on(self._device, enabled=graphs)
         self._steps: StepGraphs[Bucket, Eagle3Step] = StepGraphs(maker, capture)
 
     @classmethod
@@ -76,7 +73,8 @@ class Eagle3GpuDrafter:
     ) -> Eagle3GpuDrafter:
         """Load a checkpoint directory for a target, with a KV cache for so many tokens.
 
-        It must be fit for the device (`check_fit`). Raises ValueError that names what does not fit
+        It must be fit for the device (`check_fit`). With `graphs`, steps are captured as CUDA
+        graphs; without, launched one by one. Raises ValueError that names what does not fit
         the target, or in itself.
         """
         config = Eagle3Config.from_json(read_config(drafter_dir), target.num_layers)
@@ -85,12 +83,12 @@ class Eagle3GpuDrafter:
         with on_device(device):
             tensors = Eagle3Tensors(config, open_drafter(drafter_dir), target, device)
             weights = GpuWeights.of(tensors, target.max_context_len)
-            return cls(facts, weights, kv_tokens, graphs=graphs)
+            return cls(facts, weights, kv_tokens, capture_on(device, enabled=graphs))
 
-    def prepare(self) -> None:
-        """Compile and capture the commonest steps, so that no session waits for it."""
+    def prepare(self, told: Callable[[Bucket, Captured], None]) -> None:
+        """Capture the commonest steps, so that no session waits for it; `told` what each cost."""
         with on_device(self._device):
-            self._steps.prepare(first_buckets(), partial(_tell, self.drafter_id))
+            self._steps.prepare(first_buckets(), told)
 
     @property
     def kv_usage(self) -> KvUsage:
@@ -139,7 +137,3 @@ class Eagle3GpuDrafter:
         trees = [job.tree for job in launch.jobs if job.tree]
         drafts = zip(trees, step.drafts(len(trees)), strict=True)
         return {tree.wanted.follower: tree.counted(draft) for tree, draft in drafts}
-
-
-def _tell(drafter_id: str, bucket: Bucket, captured: Captured) -> None:
-    log.info("drafter_step_ready", drafter_id=drafter_id, **bucket._asdict(), **captured._asdict())

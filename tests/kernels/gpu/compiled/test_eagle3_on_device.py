@@ -26,7 +26,7 @@ def played(path, *, graphs):
         kv_tokens=64 * PAGES,
         graphs=graphs,
     )
-    drafter.prepare()
+    drafter.prepare(lambda *_: None)
     pair = Pair(load(path), drafter)
     chain, tree = pair.guest(GREEDY, prompt_len=8), pair.guest(SAMPLED, seed=2, prompt_len=6)
     rounds = []
