@@ -16,16 +16,29 @@ import torch
 
 from benchmarks.gpu_check import (
     attention_cases,
+    draft_steps,
     elementwise_cases,
     kimi_pair,
     product_cases,
     sampling_cases,
+    session_cases,
     steps,
+    tree_cases,
 )
 from benchmarks.gpu_check.case import KIMI, Case, Sizes
+from benchmarks.gpu_check.drafters import drafters
 from benchmarks.gpu_check.measuring import Clock
+from kernels.gpu.graphs import Capture
 
-_KINDS = (elementwise_cases, product_cases, attention_cases, kimi_pair, sampling_cases)
+_KINDS = (
+    elementwise_cases,
+    session_cases,
+    product_cases,
+    attention_cases,
+    kimi_pair,
+    sampling_cases,
+    tree_cases,
+)
 
 
 def all_cases(sizes: Sizes, device: torch.device) -> Iterator[Case]:
@@ -48,6 +61,19 @@ def measured(case: Case, clock: Clock) -> dict[str, Any]:
     }
 
 
+def measured_steps(
+    embedded_dir: Path | None, device: torch.device, capture: Capture
+) -> Iterator[dict[str, Any]]:
+    """Yield what is to be told of the steps of both services."""
+    load = steps.StepLoad()
+    for made in steps.models(load, embedded_dir, device):
+        yield steps.measured(made, load, device, capture)
+    for checked in drafters(draft_steps.SLOTS, embedded_dir, device):
+        of_drafter = draft_steps.DraftSteps(checked, device)
+        for draft_load in draft_steps.LOADS:
+            yield of_drafter.measured(draft_load, capture)
+
+
 def line_of(found: dict[str, Any]) -> str:
     """Return a case as a line of a table."""
     said = "right" if found["right"] else "WRONG"
@@ -58,10 +84,21 @@ def line_of(found: dict[str, Any]) -> str:
     )
 
 
+def line_of_step(found: dict[str, Any]) -> str:
+    """Return a step as a line of a table."""
+    said = "right" if found["right"] else "WRONG"
+    return (
+        f"{found['name']:<72} {said}  {found['launched_ms']:8.3f} ms launched  "
+        f"{found['replayed_ms']:8.3f} ms replayed  {found['launches']:5} launches in "
+        f"{found['graphs']} graph  {found['weights_gb_per_s']:8.1f} GB/s"
+    )
+
+
 def main(arguments: list[str]) -> int:
     """Check and measure; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description=__doc__)
     parser.add_argument("--json", type=Path, help="write all figures here")
+    parser.add_argument("--embedded", type=Path, help="where the embedded model was fetched to")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("no GPU: torch finds no CUDA device; nothing was checked", file=sys.stderr)
@@ -79,10 +116,9 @@ def main(arguments: list[str]) -> int:
         found.append(measured(case, clock))
         print(line_of(found[-1]), flush=True)
     of_steps = []
-    load = steps.StepLoad()
-    for made in steps.models(load, device):
-        of_steps.append(steps.measured(made, load, device))
-        print(json.dumps(of_steps[-1]), flush=True)
+    for step in measured_steps(options.embedded, device, clock.capture):
+        of_steps.append(step)
+        print(line_of_step(step), flush=True)
     if options.json is not None:
         report = about | {"kernels": found, "steps": of_steps}
         options.json.write_text(json.dumps(report, indent=2) + "\n")

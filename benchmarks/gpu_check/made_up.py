@@ -20,7 +20,7 @@ NewMatrix = Callable[[int, int], torch.Tensor]
 
 
 class MadeUp(NamedTuple):
-    """A model, and how many bytes of its weights a step reads."""
+    """A model, and how many bytes of its weights a step reads. One on disk may take its place."""
 
     name: str
     model: TargetModel
@@ -43,7 +43,8 @@ class Tensors:
         return iter(self._tensors)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        return self._tensors[name].to(self._dtype)
+        tensor = self._tensors[name]
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
     def stored(self, name: str) -> torch.Tensor:
         """Return a tensor as it is."""

@@ -1,6 +1,7 @@
 """Products with bfloat16 and 4-bit weights, the router, and a layer of experts.
 
-Legend: R rows, N outputs, K inputs, E experts, C choices of a row, H hidden, F width of an expert.
+Legend: R rows, A heads, N outputs, K inputs, E experts, C choices of a row, H hidden, F width of an
+expert.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kernels import experts as reference
 from kernels.experts import Routing
 from kernels.gpu.expert_scratch import new_scratch
 from kernels.gpu.experts import mix_experts
+from kernels.gpu.head_linear import head_linear
 from kernels.gpu.linear import linear, scratch_elements
 from kernels.gpu.packed_int4 import PackedInt4, pack_checkpoint, stack
 from kernels.gpu.router import choose_experts
@@ -33,6 +35,7 @@ from kernels.quantized_linear import pack_int4
 
 _PROMPT_ROWS = 512
 _MOST_CHOICES = 8
+_HEADS, _LATENT, _HEAD_DIM = 8, 512, 128
 
 
 def cases(sizes: Sizes, device: torch.device) -> Iterator[Case]:
@@ -40,6 +43,8 @@ def cases(sizes: Sizes, device: torch.device) -> Iterator[Case]:
     for rows in (sizes.rows, 4 * sizes.rows, min(_PROMPT_ROWS, 32 * sizes.rows)):
         yield _dense(rows, sizes.hidden, device)
         yield _int4(rows, sizes.hidden, device)
+    for outputs, inputs in (_LATENT, _HEAD_DIM), (_HEAD_DIM, _LATENT):
+        yield _heads(sizes, outputs, inputs, device)
     yield _router(sizes, device)
     yield _experts(sizes, device)
 
@@ -62,6 +67,26 @@ def _dense(rows: int, width: int, device: torch.device) -> Case:
         (out_RN,),
         lambda: _product_excess(out_RN, x_RK, weight_NK),
         bytes_of(x_RK, weight_NK, out_RN),
+    )
+
+
+def _heads(sizes: Sizes, outputs: int, inputs: int, device: torch.device) -> Case:
+    """A product a head: the head's queries to the latent, or what was attended to its values."""
+    rows, heads = sizes.rows, min(_HEADS, sizes.rows)
+    x_RAK = normal(rows, heads, inputs, device=device)
+    weight_ANK = normal(heads, outputs, inputs, device=device)
+    out_RAN = x_RAK.new_empty(rows, heads, outputs)
+
+    def excess() -> float:
+        of_heads = zip(out_RAN.unbind(1), x_RAK.unbind(1), weight_ANK, strict=True)
+        return max(_product_excess(*of_head) for of_head in of_heads)
+
+    return Case(
+        f"head_linear, {inputs} to {outputs}",
+        lambda: head_linear(x_RAK, weight_ANK, out_RAN),
+        (out_RAN,),
+        excess,
+        bytes_of(x_RAK, weight_ANK, out_RAN),
     )
 
 

@@ -1,6 +1,6 @@
-"""The sampler and a drafter's candidates at whole vocabularies, and trees from seed to walk.
+"""The sampler and a drafter's candidates at whole vocabularies.
 
-Legend: R rows, V vocabulary, B blocks, C candidates, N trees, T places of a tree.
+Legend: R rows, V vocabulary, B blocks, C candidates.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks.gpu_check.case import Case, Sizes, bytes_of, excess_of_equal
+from benchmarks.gpu_check.case import Case, Sizes, bytes_of
 from kernels import sampling as reference
-from kernels import tree
 from kernels.gpu import agreement_sampler
 from kernels.gpu import candidates as candidates_of
 from kernels.gpu.agreement_sampler import Draw, SamplerScratch
@@ -20,25 +19,20 @@ from kernels.gpu.candidates import Candidates, CandidateScratch
 from kernels.gpu.choice import Chosen
 from kernels.gpu.kept_limit import RowFilters
 from kernels.gpu.shaping import Shaped
-from kernels.gpu.tree_geometry import Geometry, Trees, tree_geometry
-from kernels.gpu.tree_walk import Walked, tree_walk
 from kernels.gpu.vocabulary import BLOCK_LEN
 from kernels.sampling import Filters
 
 _CANDIDATES = 8
-_PLACES = 16
-_TREES = 8
 _GREEDY, _SAMPLED, _FILTERED = Filters(0.0), Filters(1.0), Filters(0.8, top_k=50, top_p=0.95)
 _TIE = 1e-4
 """Scores so near to each other may change places: noise is right to a few units of its last."""
 
 
 def cases(sizes: Sizes, device: torch.device) -> Iterator[Case]:
-    """Yield greedy, sampled and filtered rows, candidates of a drafter, and an acceptance."""
+    """Yield greedy, sampled and filtered rows, and candidates of a drafter."""
     for name, filters in (("greedy", _GREEDY), ("sampled", _SAMPLED), ("filtered", _FILTERED)):
         yield _sampler(name, filters, sizes, device)
     yield _candidates(sizes, device)
-    yield _walk(device)
 
 
 def _filters_of(rows: int, filters: Filters, device: torch.device) -> RowFilters:
@@ -118,39 +112,3 @@ def _candidates(sizes: Sizes, device: torch.device) -> Case:
         return _missed(scores_RN.topk(_CANDIDATES).values, scores_RN, tokens_RC)
 
     return Case("agreement_candidates", launch, (tokens_RC,), excess, bytes_of(logits_RN))
-
-
-def _walk(device: torch.device) -> Case:
-    """Trees at random whose nodes carry one of two tokens, as do the choices."""
-    parents = [
-        [-1, *(int(torch.randint(node, ())) for node in range(1, _PLACES))] for _ in range(_TREES)
-    ]
-    tokens_NT = torch.randint(2, (_TREES, _PLACES), device=device)
-    chosen_R = torch.randint(2, (_TREES * _PLACES,), device=device)
-    ints = torch.zeros(_TREES, dtype=torch.int32, device=device)
-    longs_N, longs_R = ints.long(), torch.zeros_like(chosen_R)
-    trees = Trees(
-        torch.tensor(parents, dtype=torch.int32, device=device),
-        ints + _PLACES,
-        torch.arange(_TREES, dtype=torch.int32, device=device) * _PLACES,
-    )
-    geometry = Geometry(longs_R, longs_R.int(), longs_R.clone())
-    paths_NT = torch.empty(_TREES, _PLACES, dtype=torch.int32, device=device)
-    walked = Walked(paths_NT, ints.clone(), longs_N.clone(), longs_N.clone())
-
-    def launch() -> None:
-        tree_geometry(trees, longs_N, geometry)
-        tree_walk(trees, tokens_NT, chosen_R, geometry, longs_N, walked)
-
-    def excess() -> float:
-        expected = []
-        for n, of_tree in enumerate(parents):
-            chosen = chosen_R[n * _PLACES : (n + 1) * _PLACES].tolist()
-            path, bonus = tree.agreed_path(of_tree, tokens_NT[n].tolist(), chosen)
-            expected.append([*path, *[-1] * (_PLACES - len(path)), len(path), bonus])
-        accepted_N1, bonus_N1 = walked.accepted_N[:, None], walked.bonus_N[:, None]
-        found = torch.cat([walked.paths_NT, accepted_N1, bonus_N1], dim=1)
-        return excess_of_equal(found, torch.tensor(expected, device=device))
-
-    num_bytes = bytes_of(tokens_NT, chosen_R)
-    return Case("tree_geometry and tree_walk", launch, tuple(walked), excess, num_bytes)

@@ -1,6 +1,7 @@
 """The target's step on a device: launched one by one and replayed, with the same outcome.
 
-Models are made up: what a step takes does not depend on what its weights are.
+Models are made up, but for the embedded one where it was fetched: what a step takes does not depend
+on what its weights are.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.gpu_check import kimi_pair
-from benchmarks.gpu_check.case import KIMI
+from benchmarks.gpu_check.case import KIMI, bytes_of
+from benchmarks.gpu_check.launches import CountingCapture
 from benchmarks.gpu_check.made_up import LlamaShape, MadeUp
-from kernels.gpu.graphs import capture_on
+from kernels.gpu.graphs import Capture
 from protos.messages import DraftTree, SamplingParams
 from target_service.device_engine import DeviceEngine, Load
 from target_service.device_steps import Place
 from target_service.kv_memory import pages_for
+from target_service.models import build_model, model_config
 from target_service.models.target_model import TargetModel
 from target_service.session import SPARE_SLOTS, Rows, Session
+from target_service.weights import Weights, read_config
 
 _REPEATS = 20
 _CHUNK = 64
@@ -46,42 +51,54 @@ class StepLoad:
         return self.sessions * (1 + self.drafts)
 
 
-_LLAMAS = (
-    LlamaShape("SmolLM2-135M", 576, 1536, 30, 9, 3, 64, 49152),
-    LlamaShape("two layers of Llama-70B", 8192, 28672, 2, 64, 8, 128, 128256),
-)
+_EMBEDDED = LlamaShape("SmolLM2-135M's widths", 576, 1536, 30, 9, 3, 64, 49152)
+_LLAMA_70B = LlamaShape("two layers of Llama-70B", 8192, 28672, 2, 64, 8, 128, 128256)
 
 
-def models(load: StepLoad, device: torch.device) -> Iterator[MadeUp]:
+def models(load: StepLoad, embedded_dir: Path | None, device: torch.device) -> Iterator[MadeUp]:
     """Yield every model, made when it is wanted."""
-    for shape in _LLAMAS:
-        yield shape.made_up(load.slots, device)
+    if embedded_dir is None:
+        yield _EMBEDDED.made_up(load.slots, device)
+    else:
+        yield fetched(embedded_dir, load.slots)
+    yield _LLAMA_70B.made_up(load.slots, device)
     yield kimi_pair.made_up(KIMI, load.slots, load.rows, device)
 
 
-def measured(made: MadeUp, load: StepLoad, device: torch.device) -> dict[str, Any]:
-    """Return how long a step takes both ways, and whether both found out the same."""
+def fetched(model_dir: Path, slots: int) -> MadeUp:
+    """Return a model that lies on disk, for texts of so many slots."""
+    weights = Weights(model_dir, torch.bfloat16)
+    model = build_model(model_config(read_config(model_dir)), weights, slots)
+    return MadeUp(f"{model_dir.name} as fetched", model, bytes_of(*(weights[n] for n in weights)))
+
+
+def measured(
+    made: MadeUp, load: StepLoad, device: torch.device, capture: Capture
+) -> dict[str, Any]:
+    """Return how long a step takes both ways, what it launches, and whether both are the same."""
+    counting = CountingCapture(capture)
     taken, found = {}, []
-    for name, graphs in (("launched", False), ("replayed", True)):
-        engine = _engine(made.model, load, device, graphs=graphs)
+    for name, how in (("launched", None), ("replayed", counting)):
+        engine = _engine(made.model, load, Place(device, how))
         batch = _prefilled(engine, made.model, load)
-        found.append([(outcome.verdict, outcome.taps_KX) for outcome in engine.step(batch)])
         taken[name] = _median_s(engine, batch)
+        counting.take()
+        found.append([(outcome.verdict, outcome.taps_KX) for outcome in engine.step(batch)])
+    launches = counting.take()
     return {
         "name": f"{made.name}, {load.sessions} chains of {load.drafts}",
         **{f"{name}_ms": seconds * 1000 for name, seconds in taken.items()},
+        "launches": launches.kernels,
+        "graphs": launches.graphs,
         "weights_gb_per_s": made.bytes_read / taken["replayed"] / 1e9,
         "right": all(alike(one, other) for one, other in zip(*found, strict=True)),
     }
 
 
-def _engine(
-    model: TargetModel, load: StepLoad, device: torch.device, *, graphs: bool
-) -> DeviceEngine:
+def _engine(model: TargetModel, load: StepLoad, place: Place) -> DeviceEngine:
     pages, layers = pages_for(load.slots) * load.sessions, model.config.num_layers
     most = Load(max(2 * _CHUNK, 128), load.sessions, load.slots)
     taps = sorted({0, layers // 2, layers - 1})
-    place = Place(device, capture_on(device, enabled=graphs))
     return DeviceEngine(model, taps, pages, most, place)
 
 

@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kernels.gpu.graphs import Run
 from tests.kernels.gpu.proofs.memory_guard import as_bytes
 from tests.kernels.gpu.proofs.quiet_launches import quiet_launches
 
@@ -88,6 +89,13 @@ class RecordedStep:
 
     def _note(self, again: Callable[[], None], name: str, args: tuple[Any, ...]) -> None:
         self._events.append(_Event(again, name, args))
+
+
+def recorded(run: Run) -> Run:
+    """Capture what was run before, in place of a device; return the replay."""
+    with RecordedStep() as record:
+        run()
+    return record.replay
 
 
 class _Operations(TorchDispatchMode):
