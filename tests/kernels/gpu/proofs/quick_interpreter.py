@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,18 +53,18 @@ def _np_dtype(dtype: Any) -> np.dtype[Any]:
 _np_dtypes: dict[str, np.dtype[Any]] = {}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _shape_of(sizes: tuple[int, ...]) -> tuple[Any, Any]:
     """Return what a value of these sizes has as its number of elements and its shape."""
     return tl.constexpr(math.prod(sizes)), tl.core.tuple([tl.constexpr(size) for size in sizes])
 
 
-def _new_tensor(self: Any, handle: Any, type: Any) -> None:
-    self.handle, self.type, self.dtype = handle, type, type.scalar
-    self.numel, self.shape = _shape_of(tuple(type.shape) if type.is_block() else ())
+def _new_tensor(self: Any, handle: Any, of: Any) -> None:
+    self.handle, self.type, self.dtype = handle, of, of.scalar
+    self.numel, self.shape = _shape_of(tuple(of.shape) if of.is_block() else ())
 
 
-@lru_cache(maxsize=None)
+@cache
 def _block_of(sizes: tuple[int, ...], element: str) -> dict[str, Any]:
     """Return what a type of blocks has beside the type of its elements."""
     made = object.__new__(tl.block_type)
@@ -83,6 +83,7 @@ class _Named:
 
 
 _new_block = tl.block_type.__init__
+_new_value = tl.core.tensor.__init__
 
 
 def _new_block_type(self: Any, element_ty: Any, shape: Any) -> None:
