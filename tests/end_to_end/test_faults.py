@@ -19,6 +19,7 @@ from tests.end_to_end.delay_proxy import delayed
 
 DEADLINE_S = 0.15
 NEW_TOKENS = 150
+FEW_TOKENS = (40, 41, 42)
 # What scheduling noise may add to a gap. A round that really waits for a dead drafter waits for
 # seconds, or for ever.
 NOISE_S = 0.5
@@ -55,7 +56,8 @@ class Timed:
 def request(mode: str) -> Request:
     return Request(
         chat="again and again and again",
-        sampling={"temperature": 0.0},
+        # Of so few words every text repeats itself, so that prompt lookup drafts.
+        sampling={"temperature": 0.0, "logit_bias": dict.fromkeys(FEW_TOKENS, 100.0)},
         stopping={"max_new_tokens": NEW_TOKENS, "ignore_eos": True},
         mode=mode,
     )
