@@ -68,8 +68,9 @@ test-kernels:
 test-interpreted: setup
 	TRITON_INTERPRET=1 $(UNITS) $(GPU_TESTS)
 
+# Tests that compile share what Triton keeps, not fixtures: whoever is idle takes the next.
 test-compiled: setup
-	$(UNITS) $(GPU_TESTS)
+	$(UNITS:loadfile=worksteal) $(GPU_TESTS)
 
 # On a machine with a GPU. Nothing is installed: benchmarks/gpu_check says what it needs. The embedded
 # model is checked itself where it was fetched, and one of its sizes is made up where it was not.
