@@ -272,7 +272,8 @@ class AutoPolicy:
         current = self._drafters.estimate(self._lead, spell.home)
         if best.gain < 1 and spell.net_us <= 0:
             return True
-        if self._is_worth_knowing(self._drafters.telling):
+        # Once: where such trees do not even come in time, nothing is told of them.
+        if not spell.has_looked and self._is_worth_knowing(self._drafters.telling):
             spell.look_at(self._drafters.telling)
             return False
         is_other = (name, best.plan) != (self._lead, spell.home)

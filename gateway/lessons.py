@@ -132,7 +132,8 @@ class Lessons:
 
     def end(self) -> None:
         """The session is over: how it differed from the others is known."""
-        self.acceptance.diversity.add(self.affinity)
+        if self.affinity.total_rounds:
+            self.acceptance.diversity.add(self.affinity)
 
     def _compare(self, plan: Plan, right: int) -> None:
         expected, _ = self.acceptance.expected(plan)

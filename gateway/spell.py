@@ -62,6 +62,11 @@ class Spell:
         return self._home or self.plan
 
     @property
+    def has_looked(self) -> bool:
+        """Whether another plan was looked at before."""
+        return self._looked_at > 0
+
+    @property
     def is_long(self) -> bool:
         return self.rounds >= _LONG
 

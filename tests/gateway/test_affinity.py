@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.affinity import Affinity, Diversity
+from gateway.experience import Experience
+from gateway.plans import NO_DRAFTS
+from gateway.policy import Wish, policy_for
 
 ROUNDS = 40
 
@@ -66,3 +69,12 @@ def test_a_session_of_no_rounds_tells_nothing():
     diversity.add(Affinity())
     assert diversity == Diversity()
     assert diversity.prior_rounds == 4.0
+
+
+def test_a_session_without_drafts_leaves_nothing_behind():
+    """Whatever drafters requests name."""
+    experience = Experience()
+    for number in range(50):
+        policy_for(Wish("off", NO_DRAFTS), experience, f"drafter {number}").end()
+
+    assert not experience.acceptance
