@@ -53,15 +53,25 @@ def drafted(completions: Sequence[Completion]) -> int:
     return sum(completion.finish.speculation.drafted for completion in completions)
 
 
-def check_drafters(stack: LocalStack, prompts: Sequence[str], sampling: str, tokens: int) -> None:
-    """Honest drafters of a stack leave every answer alone, and do draft."""
+def check_drafters(
+    stack: LocalStack, prompts: Sequence[str], sampling: str, tokens: int
+) -> dict[str, list[Completion]]:
+    """Honest drafters of a stack leave every answer alone. Returns what each had a part in."""
     plain = plain_answers(stack.addresses.gateway, tuple(prompts), sampling, tokens)
-    for drafter in DRAFTERS:
-        done = speculated(stack.addresses.gateway, prompts, sampling, tokens, drafter)
+    gateway = stack.addresses.gateway
+    done = {one: speculated(gateway, prompts, sampling, tokens, one) for one in DRAFTERS}
 
-        assert differing(plain, done) == [], drafter
-        # What a random model says need not repeat anything that prompt lookup could copy.
-        assert drafted(done) > 0 or drafter == "ngram"
+    assert [one for one in DRAFTERS if differing(plain, done[one])] == []
+    assert drafted(done["eagle"]) > 0
+    return done
+
+
+def check_drafters_of_a_real_model(
+    stack: LocalStack, prompts: Sequence[str], sampling: str, tokens: int
+) -> None:
+    """A real text repeats itself, but under penalties, and then prompt lookup drafts, too."""
+    done = check_drafters(stack, prompts, sampling, tokens)
+    assert drafted(done["ngram"]) > 0 or sampling == "penalized"
 
 
 def check_policy(
@@ -234,7 +244,7 @@ def test_another_seed_is_another_text(tiny_stack):
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_drafters_never_change_the_embedded_models_text(smollm2_stack, sampling):
     """The same on the embedded model, on fewer prompts."""
-    check_drafters(smollm2_stack, PROMPTS[:3], sampling, REAL_TOKENS)
+    check_drafters_of_a_real_model(smollm2_stack, PROMPTS[:3], sampling, REAL_TOKENS)
 
 
 @pytest.mark.slow
@@ -245,7 +255,7 @@ class TestTheWholeMatrixOnTheEmbeddedModel:
 
     def test_drafters(self, smollm2_stack, sampling):
         """Prompt lookup and a random EAGLE-3 drafter."""
-        check_drafters(smollm2_stack, PROMPTS, sampling, MATRIX_TOKENS)
+        check_drafters_of_a_real_model(smollm2_stack, PROMPTS, sampling, MATRIX_TOKENS)
 
     def test_adversary(self, smollm2_stack, smollm2_adversary, sampling):
         """Trees of any shape, wrong in any way."""
