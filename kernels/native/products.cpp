@@ -2,7 +2,11 @@
 
 #include "products.h"
 
+#include "cpu.h"
+
 namespace slipstream {
+
+int8_t input_offset() { return current_isa() == Isa::kAmx ? 0 : int8_t(128); }
 
 void join_parts(const PackedMatrix& w, int pair, const Activations& x, int rows, Panel panel) {
   const float* const scales = w.scales.data() + pair * kPairOutputs;

@@ -22,6 +22,10 @@ constexpr int kLowPart = 128;
 constexpr int parts(Format format) { return format == Format::kInt8 ? 2 : 1; }
 constexpr int panel_rows(Format format) { return kPanelRows / parts(format); }
 
+// What is added to both parts: 128 where products are made on vectors, for VNNI multiplies unsigned
+// with signed bytes; nothing for AMX.
+int8_t input_offset();
+
 // Rows of one panel as products read them: bf16, or int8 with a scale a row. They begin `stride` bytes
 // apart and are zero from the last input to the end of the last tile.
 struct Activations {

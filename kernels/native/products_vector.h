@@ -20,16 +20,15 @@ constexpr int kRows = 4, kSides = 1;
 constexpr int kRows = 8, kSides = 2;
 #endif
 // Weights that are read for the first time are fetched so many pairs of tiles ahead: a reading of
-// every other tile is no stream to the CPU.
+// every other tile is no stream to the CPU, and with many rows to a group the CPU does not look far
+// enough ahead by itself.
 constexpr int kPairsAhead = 4;
 
 // A group of both tiles of a pair.
 inline void fetch_ahead(const std::byte* tile, size_t tile_bytes, int group) {
-  if constexpr (kSides == 1) {
-    const std::byte* const ahead = tile + 2 * tile_bytes * kPairsAhead + group * tile_bytes / 8;
-    for (size_t line = 0; line < tile_bytes / 8; line += 64) {
-      _mm_prefetch(ahead + line, _MM_HINT_T0);
-    }
+  const std::byte* const ahead = tile + 2 * tile_bytes * kPairsAhead + group * tile_bytes / 8;
+  for (size_t line = 0; line < tile_bytes / 8; line += 64) {
+    _mm_prefetch(ahead + line, _MM_HINT_T0);
   }
 }
 
@@ -87,7 +86,19 @@ void sum_pairs(const PackedMatrix& w, int pair, int side, const std::byte* x, in
   }
 }
 
-// VNNI multiplies unsigned with signed bytes: 128 is added to the inputs and taken off the sums.
+#ifdef SLIPSTREAM_AVX2
+inline __m512i add_bytes(__m512i sum, __m512i inputs, __m512i weights) {
+  return _mm512_dpbusd_epi32(sum, inputs, weights);
+}
+#else
+// As the intrinsic, around which GCC moves every sum from register to register.
+inline __m512i add_bytes(__m512i sum, __m512i inputs, __m512i weights) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(inputs), "v"(weights));
+  return sum;
+}
+#endif
+
+// Inputs are 128 too large (input_offset): what that adds to the sums is taken off.
 template <int rows>
 void sum_bytes(const PackedMatrix& w, int pair, int side, const std::byte* x, int64_t stride,
                float* panel) {
@@ -104,9 +115,9 @@ void sum_bytes(const PackedMatrix& w, int pair, int side, const std::byte* x, in
 #pragma GCC unroll 8
       for (int row = 0; row < rows; ++row) {
         const std::byte* const source = x + row * stride + deep * 64 + group * 4;
-        const __m512i inputs = _mm512_set1_epi32(load_int(source) ^ int(0x80808080));
+        const __m512i inputs = _mm512_set1_epi32(load_int(source));
         for (int i = 0; i < kSides; ++i) {
-          sums[row][i] = _mm512_dpbusd_epi32(sums[row][i], inputs, weights[i]);
+          sums[row][i] = add_bytes(sums[row][i], inputs, weights[i]);
         }
       }
     }

@@ -32,7 +32,8 @@ __m512 normed(const float* x, const float* weight, __m512 scale, __mmask16 lanes
   return _mm512_mul_ps(scaled, _mm512_maskz_loadu_ps(lanes, weight));
 }
 
-// q = round(x * 16256 / max |x|) in two parts: q = 128 * high + low. Returns the scale.
+// q = round(x * 16256 / max |x|) in two parts: q = 128 * high + low, each stored with input_offset().
+// Returns the scale.
 template <class Values>
 float quantize(int8_t* high, int8_t* low, int count, const Values& values) {
   __m512 maxima = _mm512_setzero_ps();
@@ -46,13 +47,15 @@ float quantize(int8_t* high, int8_t* low, int count, const Values& values) {
   if (infinite != 0) return __builtin_nanf("");
   const float largest = std::max(_mm512_reduce_max_ps(maxima), kSmallest);
   const __m512 factor = _mm512_set1_ps(kSteps / largest);
+  // Of 8 bits: to add 128 is to turn the highest.
+  const __m128i offset = _mm_set1_epi8(input_offset());
   for (int i = 0; i < count; i += 16) {
     const __mmask16 lanes = first_lanes(count - i);
     const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(values(i, lanes), factor));
     const __m512i top = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
     const __m512i rest = _mm512_sub_epi32(q, _mm512_slli_epi32(top, 7));
-    _mm_mask_storeu_epi8(high + i, lanes, _mm512_cvtepi32_epi8(top));
-    _mm_mask_storeu_epi8(low + i, lanes, _mm512_cvtepi32_epi8(rest));
+    _mm_mask_storeu_epi8(high + i, lanes, _mm_xor_si128(_mm512_cvtepi32_epi8(top), offset));
+    _mm_mask_storeu_epi8(low + i, lanes, _mm_xor_si128(_mm512_cvtepi32_epi8(rest), offset));
   }
   return largest / kSteps;
 }
