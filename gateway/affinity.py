@@ -7,7 +7,9 @@ drafter does much the same everywhere, and a few bad rounds tell nothing.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # How a session forgets, in a round, and what is learned of all sessions, in a session.
 _SESSION_DECAY = 0.95
@@ -19,6 +21,14 @@ _LEAST_ROUNDS = 4.0
 _MOST_ROUNDS = 48.0
 _PRIOR_LENGTH = 16.0
 _PRIOR_VARIANCE = 0.25
+
+
+class Factor(NamedTuple):
+    """What a round of a session brings over what it would bring elsewhere."""
+
+    mean: float = 1.0
+    error: float = 0.0
+    """The standard error of that: a session shows little of itself in a few rounds."""
 
 
 @dataclass
@@ -55,15 +65,14 @@ class Affinity:
         self.total_square += right * right
         self.total_expected += expected
 
-    def factor(self, prior_rounds: float) -> float:
-        """Return what a round of the session brings over what it would bring elsewhere.
-
-        `prior_rounds` of it are worth as much as what all sessions did.
-        """
+    def factor(self, diversity: Diversity) -> Factor:
+        """Return what a round of the session brings, of sessions that differ so much."""
         if not self.rounds:
-            return 1.0
-        usual = self.expected / self.rounds
-        return (self.own / usual + prior_rounds) / (self.rounds + prior_rounds)
+            return Factor()
+        usual, prior_rounds = self.expected / self.rounds, diversity.prior_rounds
+        weight = self.rounds + prior_rounds
+        mean = (self.own / usual + prior_rounds) / weight
+        return Factor(mean, math.sqrt(diversity.round_variance / weight) / usual)
 
 
 @dataclass
@@ -96,9 +105,14 @@ class Diversity:
         self.squared_rounds += count**2
 
     @property
+    def round_variance(self) -> float:
+        """Return that of a round's right guesses within a session."""
+        return self.luck / self.rounds
+
+    @property
     def prior_rounds(self) -> float:
         """Return how many rounds of a session are worth what all of them did."""
-        luck, difference = self.luck / self.rounds, self.difference / self.squared_rounds
+        luck, difference = self.round_variance, self.difference / self.squared_rounds
         if luck >= _MOST_ROUNDS * difference:
             return _MOST_ROUNDS
         return max(luck / difference, _LEAST_ROUNDS)

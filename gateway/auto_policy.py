@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.affinity import Affinity
-from gateway.beginning import strangers, what_to_begin
+from gateway.beginning import JOINING, SHORTEST, strangers, what_to_begin
 from gateway.calls import Call, Membership
 from gateway.candidates import SCOUTING, Candidates
 from gateway.experience import Experience
@@ -41,8 +41,8 @@ _ABSENT_STRETCH = 16
 _PAUSES = (32, 64, 128, 256)
 # So many tokens before a plain stretch ends it is decided what follows: drafters need time to join.
 _LEAD = 8
-# What joining costs a target that shares its machine with the drafter, in plain steps.
-_JOINING = 1.5
+# Scouts know the text already.
+_SCOUTS_LEAD = 2
 # How much better another plan must be.
 _CLEARLY_BETTER = 1.03
 # While scouts are out it is decided anew after so few plain tokens.
@@ -98,14 +98,14 @@ class AutoPolicy:
     def _leading(self) -> Lessons:
         return self._drafters[self._lead]
 
-    def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
+    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int = FOR_GOOD) -> int:
         """Decide a little before a plain stretch ends, and before every round."""
         if not self._drafters.plans:
             return 0 if plain_left else FOR_GOOD
         if self._spell is None:
-            if self._answers_call():
+            if remaining >= SHORTEST and self._answers_call():
                 return min(_LEAD - plain_left, 0)
-            return self._consider() if plain_left <= _LEAD else 0
+            return self._consider(plain_left, remaining) if plain_left <= _LEAD else 0
         if plain_left:
             return 0
         if self._gives_up(self._spell):
@@ -219,7 +219,7 @@ class AutoPolicy:
         if self._spell is not None:
             experience, is_trial = self._experience, self._spell.is_trial
             has_joined = is_trial and self._spell.rounds
-            joining_us = _JOINING * experience.plain_us if has_joined else 0.0
+            joining_us = JOINING * experience.plain_us if has_joined else 0.0
             gain_us = self._spell.total_us - joining_us
             experience.purse.settle(gain_us, experience.num_sessions)
             experience.trying -= is_trial
@@ -236,14 +236,17 @@ class AutoPolicy:
             spell.take_plain()
         return takes
 
-    def _consider(self) -> int:
-        """Decide what follows a plain stretch. Returns the plain tokens of another one."""
+    def _consider(self, plain_left: int, remaining: int) -> int:
+        """Decide what follows a plain stretch. Returns how much longer, or shorter, it is to be."""
         if not self._experience.costs.knows_plain:
             return _FIRST_STRETCH
-        beginning = what_to_begin(self._experience, self._drafters, self._pauses_taken)
+        beginning = what_to_begin(
+            self._experience, self._drafters, self._pauses_taken, remaining - plain_left
+        )
         if beginning is not None:
             self._begin_spell(*beginning)
-            return 0
+            lead = _SCOUTS_LEAD if self._drafters.may_scout(beginning.name) else _LEAD
+            return min(lead - plain_left, 0)
         scouted = self._scouting.is_on and any(map(self._drafters.may_scout, self._drafters))
         return _SCOUTED_STRETCH if scouted else self._pause()
 
@@ -268,7 +271,8 @@ class AutoPolicy:
 
     def _review(self, spell: Spell) -> bool:
         """Find a better plan. Returns whether none is any good, and none was."""
-        name, best = self._drafters.best(self._drafters)
+        known = [name for name in self._drafters if self._drafters.is_known(name)]
+        name, best = self._drafters.best([self._lead, *known])
         current = self._drafters.estimate(self._lead, spell.home)
         if best.gain < 1 and spell.net_us <= 0:
             return True

@@ -9,6 +9,10 @@ from gateway.candidates import Candidates
 from gateway.experience import Experience
 from protos.messages import Plan
 
+# What joining costs a target that shares its machine with the drafter, in plain steps.
+JOINING = 1.5
+# Tokens that must be left for drafters to be tried.
+SHORTEST = 16
 # The gain with which to begin, and one that is clear.
 _ENTER = 1.02
 _CLEAR = 1.25
@@ -26,22 +30,28 @@ class Beginning(NamedTuple):
 
 
 def what_to_begin(
-    experience: Experience, drafters: Candidates, pauses_taken: int
+    experience: Experience, drafters: Candidates, pauses_taken: int, remaining: int
 ) -> Beginning | None:
     """Return what to begin after so many pauses, or None to go on plainly.
 
-    Who is not known yet is tried first, and what others know of the rest may be sure.
+    The answer has at most `remaining` tokens more. Who is not known yet is tried first, and what
+    others know of the rest may be sure.
     """
+    to_be_tried = _to_be_tried(drafters) if remaining >= SHORTEST else []
     return (
-        _trial(experience, drafters, strangers(drafters), pauses_taken)
-        or _sure_gain(experience, drafters)
-        or _trial(experience, drafters, _to_be_tried(drafters), pauses_taken)
+        _trial(experience, drafters, _unknown(drafters, to_be_tried), pauses_taken)
+        or _sure_gain(experience, drafters, remaining)
+        or _trial(experience, drafters, to_be_tried, pauses_taken)
     )
 
 
 def strangers(drafters: Candidates) -> list[str]:
     """Return those of which it is not known how good they are."""
-    return [name for name in _to_be_tried(drafters) if not drafters.was_tried(name)]
+    return _unknown(drafters, _to_be_tried(drafters))
+
+
+def _unknown(drafters: Candidates, names: Sequence[str]) -> list[str]:
+    return [name for name in names if not drafters.was_tried(name)]
 
 
 def _to_be_tried(drafters: Candidates) -> list[str]:
@@ -49,14 +59,22 @@ def _to_be_tried(drafters: Candidates) -> list[str]:
     return [name for name in drafters if not drafters.may_scout(name)]
 
 
-def _sure_gain(experience: Experience, drafters: Candidates) -> Beginning | None:
+def _sure_gain(experience: Experience, drafters: Candidates, remaining: int) -> Beginning | None:
     """Return the best of the drafters that are known, if it surely gains."""
     known = [name for name in drafters if drafters.is_known(name)]
     if not known:
         return None
-    name, best = drafters.best(known)
+    name, best = drafters.surest(known)
+    pays = best.sure_gain > _ENTER and (
+        drafters.may_scout(name) or _steps_gained(best.sure_gain, remaining) > JOINING
+    )
     affords = experience.purse.affords_spell(clear=best.sure_gain > _CLEAR)
-    return Beginning(name, best.plan, False) if affords and best.sure_gain > _ENTER else None
+    return Beginning(name, best.plan, False) if pays and affords else None
+
+
+def _steps_gained(gain: float, tokens: int) -> float:
+    """Return how many plain steps such a gain saves in so many tokens."""
+    return tokens * (1 - 1 / gain)
 
 
 def _trial(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gateway.affinity import Factor
 from gateway.experience import Estimate, Experience
 from gateway.lessons import Lessons
 from gateway.plans import CHAINS, EXPLORING, EXPLORING_TOGETHER, within
@@ -25,6 +26,8 @@ _CHEAP = 0.05
 _KNOWN_AFTER = 24
 _SEEN_AFTER = 5
 _RIGHT_AFTER = 1.5
+# Of the plan that a spell begins with.
+_FIRST_DRAFT_TOKENS = 3
 # Standard errors of the acceptance that are taken off to be sure.
 _CAUTION = 1.0
 
@@ -65,15 +68,33 @@ class Candidates:
         all_of_them = [(name, self.estimate(name, plan)) for name in names for plan in self.plans]
         return max(all_of_them, key=lambda one: one[1].gain)
 
+    def surest(self, names: Iterable[str]) -> tuple[str, Estimate]:
+        """Return what is best to begin with, and the name of the one to ask for it.
+
+        A small plan, for a session that will not gain is known as soon and loses less; but what
+        scouts bring is known.
+        """
+        all_of_them = [
+            (name, self.estimate(name, plan))
+            for name in names
+            for plan in self.plans
+            if plan.draft_tokens <= _FIRST_DRAFT_TOKENS or self.may_scout(name)
+        ]
+        return max(all_of_them, key=lambda one: one[1].sure_gain)
+
     def most_hopeful(self, name: str, but: Plan) -> Plan:
         """Return the plan of a drafter, but for one, that may be best if it has been unlucky."""
         others = [plan for plan in self.plans if plan != but] or [but]
         return max(others, key=lambda plan: self.estimate(name, plan).hopeful_gain)
 
     def estimate(self, name: str, plan: Plan) -> Estimate:
-        """Return what a plan of this drafter would bring in this session."""
+        """Return what a plan of this drafter would bring in this session.
+
+        A scout leads without a trial: it must be sure of the session, too.
+        """
         lessons = self._lessons[name]
-        return self._experience.estimate(lessons.drafter_id, plan, lessons.factor, _CAUTION)
+        factor = lessons.factor if self.may_scout(name) else Factor(lessons.factor.mean)
+        return self._experience.estimate(lessons.drafter_id, plan, factor, _CAUTION)
 
     def was_tried(self, name: str) -> bool:
         """Whether it is known how good a drafter is and what it costs."""
@@ -111,7 +132,9 @@ class Candidates:
         local = [name for name in self._lessons if self._is_local(name)]
         if local:
             copied = self._lookup.copied(tokens, SCOUTING.steps)
-            tree = DraftTree.chain(len(tokens), (tokens[-1], *copied))
+            tree = DraftTree.chain(
+                len(tokens), (tokens[-1], *copied.tokens), logprobs=(0.0, *copied.logprobs)
+            )
             for name in local:
                 self._lessons[name].scouted(tree, SCOUTING)
 

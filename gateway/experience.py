@@ -5,12 +5,14 @@ Sans-I/O. All sessions share it and add to it; it decides nothing.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.acceptance import Acceptance
+from gateway.affinity import Factor
 from gateway.calls import Calls
 from gateway.costs import Costs
 from gateway.plans import CHAINS, TREES
@@ -112,17 +114,18 @@ class Experience:
         """A session gained so much in a step, or lost it, since those who draft have begun."""
         self.calls.gain(gain_us, self.plain_us, self.num_sessions)
 
-    def estimate(self, drafter_id: str, plan: Plan, factor: float, caution: float) -> Estimate:
+    def estimate(self, drafter_id: str, plan: Plan, factor: Factor, caution: float) -> Estimate:
         """Return what a plan would bring in a session that is `factor` as good as others.
 
         `caution` is how many standard errors of the acceptance are taken off to be sure.
         """
         kept = self.kept(drafter_id, plan)
-        right, error = self.acceptance[drafter_id].expected(plan)
+        usual, usual_error = self.acceptance[drafter_id].expected(plan)
         speed = self.plain_us / self.costs.round_us(plan, drafter_id, kept.rows_of(plan))
-        weight = factor * kept.share_of_right
-        least, most = max(right - caution * error, 0.0), min(right + caution * error, plan.steps)
-        gains = [(1 + count * weight) * speed for count in (right, least, most)]
+        right = usual * factor.mean
+        error = caution * math.hypot(usual_error * factor.mean, usual * factor.error)
+        least, most = max(right - error, 0.0), min(right + error, plan.steps)
+        gains = [(1 + count * kept.share_of_right) * speed for count in (right, least, most)]
         return Estimate(plan, *gains)
 
     def state(self) -> dict[str, Any]:

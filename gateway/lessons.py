@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.acceptance import Acceptance
-from gateway.affinity import Affinity
+from gateway.affinity import Affinity, Factor
 from gateway.experience import Experience
 from gateway.plans import num_right, walk
 from protos.messages import DraftTree, Plan, VerifyTimings
@@ -65,13 +65,13 @@ class Lessons:
         return self._experience.acceptance[self.drafter_id]
 
     @property
-    def factor(self) -> float:
+    def factor(self) -> Factor:
         """Return how much better the drafter does in this session than in all of them."""
         so_far = replace(self.affinity)
         for one in self._open:
             if one.right:
                 so_far.add(one.right, self.acceptance.expected(one.plan)[0])
-        return so_far.factor(self.acceptance.diversity.prior_rounds)
+        return so_far.factor(self.acceptance.diversity)
 
     def plain(self, one: Round, *, undisturbed: bool) -> None:
         """Take in a step of a plain stretch that was not its first.

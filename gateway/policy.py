@@ -58,10 +58,11 @@ class Policy(Protocol):
     def patience_s(self, longest_s: float) -> float:
         """Return how long a round may wait for a draft, at most `longest_s`."""
 
-    def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
+    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int = FOR_GOOD) -> int:
         """Return how many plain tokens are to follow those that are left; 0 for none.
 
-        Below 0: so many fewer of those that are left, but not all of them.
+        Below 0: so many fewer of those that are left, but not all of them. The answer has at most
+        `remaining` tokens more.
         """
 
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:
@@ -104,8 +105,8 @@ class FixedPolicy:
     def patience_s(self, longest_s: float) -> float:
         return longest_s
 
-    def more_plain(self, plain_left: int, *, drafter_open: bool) -> int:
-        del drafter_open
+    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int = FOR_GOOD) -> int:
+        del drafter_open, remaining
         return 0 if self.wants_drafter or plain_left else FOR_GOOD
 
     def trim(self, tree: DraftTree, remaining: int) -> DraftTree:

@@ -105,7 +105,7 @@ class Rounds:
         self._drafted: DraftTree | None = None
         self._waited = False
         # The prompt's verdict has the first token, whatever follows.
-        plain = policy.more_plain(0, drafter_open=True)
+        plain = policy.more_plain(0, drafter_open=True, remaining=max_new_tokens)
         self.run_until = min(len(prompt) + 1 + plain, self._longest) if plain else 0
         """The target decodes plainly, without being asked, until so many tokens are committed."""
         self._ran_from = 0
@@ -175,7 +175,11 @@ class Rounds:
         Returns the length until which the target is to decode plainly, if it must be told.
         """
         left = max(self.run_until - self.committed_len, 0)
-        more = self._policy.more_plain(left, drafter_open=self._lead_is_open)
+        more = self._policy.more_plain(
+            left,
+            drafter_open=self._lead_is_open,
+            remaining=self._longest - self.committed_len,
+        )
         assert more >= 0 or left + more > 0, "what is under way is not taken back"
         until = min(self.committed_len + left + more, self._longest)
         if not more or until == self.run_until or until <= self.committed_len:

@@ -17,7 +17,7 @@ _LONG = 64
 # In plain steps: losses after which a trial or another spell ends, and after which a look at
 # another plan does. Gains do not add up to more than the last.
 TRIAL_LOSS = 1.5
-SPELL_LOSS = 3.0
+SPELL_LOSS = 2.0
 # The same of one session of many that gain together, for all of them bear its luck.
 MEMBER_LOSS = 8.0
 MOST_GAIN = 4.0

@@ -6,9 +6,23 @@ decoding", 2023.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _LENGTHS = (4, 3, 2)
+# Longer than this the agreement before a copy tells nothing more.
+_LONGEST = 16
+
+
+class Copied(NamedTuple):
+    """What may follow a text, and how likely each token of it is, should those before it be right.
+
+    The chances are rough: who uses them learns how reliable they are.
+    """
+
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
 
 
 class PromptLookup:
@@ -18,7 +32,7 @@ class PromptLookup:
         self._next_position: dict[tuple[int, ...], int] = {}
         self._indexed = 1
 
-    def copied(self, tokens: Sequence[int], count: int) -> tuple[int, ...]:
+    def copied(self, tokens: Sequence[int], count: int) -> Copied:
         """Return `count` tokens from the last place where the longest known n-gram at the end was.
 
         `tokens` are those of the last call and more. Nothing if no n-gram at the end is known.
@@ -26,12 +40,14 @@ class PromptLookup:
         self._index(tokens)
         start = self._lookup(tokens)
         if start is None:
-            return ()
+            return Copied()
         # Copying may run into its own copy: that is how a loop goes on.
-        copied = list(tokens)
+        text = list(tokens)
         for offset in range(count):
-            copied.append(copied[start + offset])
-        return tuple(copied[len(tokens) :])
+            text.append(text[start + offset])
+        agreed = _agreement(tokens, start)
+        chances = (_chance(agreed + offset) for offset in range(count))
+        return Copied(tuple(text[len(tokens) :]), tuple(map(math.log, chances)))
 
     def _index(self, tokens: Sequence[int]) -> None:
         """Note what follows each n-gram, but for those at the very end."""
@@ -47,3 +63,16 @@ class PromptLookup:
             if found is not None:
                 return found
         return None
+
+
+def _agreement(tokens: Sequence[int], start: int) -> int:
+    """Return how many tokens before `start` are those at the end of the text."""
+    length = 0
+    while length < min(start, _LONGEST) and tokens[start - 1 - length] == tokens[-1 - length]:
+        length += 1
+    return length
+
+
+def _chance(agreed: int) -> float:
+    """Return how likely the text goes on as it did: the doubt is halved with every two tokens."""
+    return 1 - 0.5 ** (min(agreed, _LONGEST) / 2)

@@ -55,5 +55,5 @@ class NgramFollower:
 
     def draft(self, tokens: Sequence[int], plan: Plan) -> Draft:
         """Copy on, as far as the plan goes."""
-        drafted = self._lookup.copied(tokens, min(plan.steps, plan.draft_tokens - 1))
-        return Draft(drafted, tuple(range(len(drafted))))
+        copied = self._lookup.copied(tokens, min(plan.steps, plan.draft_tokens - 1))
+        return Draft(copied.tokens, tuple(range(len(copied.tokens))), copied.logprobs)

@@ -53,6 +53,12 @@ def drafted(completions: Sequence[Completion]) -> int:
     return sum(completion.finish.speculation.drafted for completion in completions)
 
 
+def rounds_for_drafts(completions: Sequence[Completion]) -> int:
+    """Rounds in which a draft was asked for, in time or not."""
+    plans = [use for completion in completions for use in completion.finish.speculation.plans]
+    return sum(use.rounds for use in plans if use.plan.steps)
+
+
 def check_drafters(
     stack: LocalStack, prompts: Sequence[str], sampling: str, tokens: int
 ) -> dict[str, list[Completion]]:
@@ -91,8 +97,8 @@ def check_policy(
         done = {drafter: check(fresh, drafter) for drafter in DRAFTERS}
     check(adversary, "adversary")
 
-    # What nobody knows yet is tried.
-    assert drafted(done["eagle"]) > 0
+    # What nobody knows yet is tried; a tiny target may be too fast for a draft to come in time.
+    assert rounds_for_drafts(done["eagle"]) > 0
 
 
 def check_adversary(
@@ -214,8 +220,11 @@ def test_an_adversary_never_changes_a_tiny_models_text(tiny_stack, tiny_adversar
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_policy_never_changes_a_tiny_models_text(tiny_stack, tiny_adversary, sampling):
-    """Speculating or not, with whatever plan, with good drafters and bad."""
-    check_policy(tiny_stack, tiny_adversary, PROMPTS, sampling, TINY_TOKENS)
+    """Speculating or not, with whatever plan, with good drafters and bad.
+
+    In answers that are long enough for a drafter to join what a tiny target decodes.
+    """
+    check_policy(tiny_stack, tiny_adversary, PROMPTS, sampling, 3 * TINY_TOKENS)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

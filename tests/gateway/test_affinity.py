@@ -31,21 +31,34 @@ def told(least, most, seed):
     return diversity.prior_rounds
 
 
+def diversity_of(prior_rounds):
+    """One by which so many rounds of a session are worth what all sessions did."""
+    return Diversity(luck=0.25, rounds=1.0, difference=0.25 / prior_rounds, squared_rounds=1.0)
+
+
 def test_a_factor_begins_at_one_and_follows_the_session():
-    affinity = Affinity()
-    assert affinity.factor(4.0) == 1.0
+    affinity, diversity = Affinity(), diversity_of(4)
+    assert affinity.factor(diversity) == (1.0, 0.0)
     for _ in range(100):
         affinity.add(2, 1.0)
-    assert 1.5 < affinity.factor(4.0) < 2.0
+    assert 1.5 < affinity.factor(diversity).mean < 2.0
     for _ in range(100):
         affinity.add(0, 1.0)
-    assert affinity.factor(4.0) < 0.2
+    assert affinity.factor(diversity).mean < 0.2
 
 
 @given(st.floats(4, 24), st.floats(25, 48))
 def test_the_more_all_sessions_are_worth_the_less_one_differs(few, many):
     affinity = session(0.9, 0.5, Random(1))
-    assert 1.0 < affinity.factor(many) < affinity.factor(few)
+    assert 1.0 < affinity.factor(diversity_of(many)).mean < affinity.factor(diversity_of(few)).mean
+
+
+def test_the_error_of_a_factor_is_that_of_the_mean_of_its_rounds():
+    """Of 5 and of 12 rounds with a variance of 1/4 each, beside 4 that all sessions are worth."""
+    for rounds in (5, 12):
+        affinity = Affinity(own=rounds, expected=rounds / 2, rounds=rounds)
+        error = affinity.factor(diversity_of(4)).error
+        assert error == pytest.approx((0.25 / (rounds + 4)) ** 0.5 / 0.5)
 
 
 @pytest.mark.parametrize("seed", range(5))

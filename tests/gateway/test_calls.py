@@ -93,7 +93,7 @@ class TestCalls:
         assert calls.failures == 1
 
     def test_gains_are_not_saved_up(self):
-        """One that gained for long is over after 4 + 3 plain steps of loss."""
+        """One that gained for long is over after 4 + 2 plain steps of loss."""
         calls = Calls()
         winner, _ = members(calls, 2)
         winner.succeed()
@@ -103,7 +103,7 @@ class TestCalls:
         while calls.open is not None:
             calls.gain(-10.0, plain_us=10.0, num_sessions=2)
             losses += 1
-        assert losses == 15
+        assert losses == 13
 
     def test_a_gain_makes_up_for_failures(self):
         calls = Calls()

@@ -98,7 +98,7 @@ def test_nobody_is_waited_for_before_a_drafter_opens_or_after_it_is_lost():
 class CutShort(FixedPolicy):
     """Runs for long, and thinks better of it."""
 
-    def more_plain(self, plain_left, *, drafter_open):
+    def more_plain(self, plain_left, *, drafter_open, remaining):
         return 4 - plain_left if plain_left else 100
 
 

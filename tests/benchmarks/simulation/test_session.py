@@ -35,7 +35,7 @@ class Alternating:
     def patience_s(self, longest_s):
         return longest_s
 
-    def more_plain(self, plain_left, *, drafter_open):
+    def more_plain(self, plain_left, *, drafter_open, remaining):
         if plain_left:
             return 0
         if self.rounds_left:

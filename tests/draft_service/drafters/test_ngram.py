@@ -36,7 +36,7 @@ def test_a_draft_is_what_followed_the_last_time(tokens, steps, draft_tokens, top
 
     assert drafted.tokens == looked_up(tokens, min(steps, draft_tokens - 1))
     assert drafted.parents == tuple(range(len(drafted.tokens)))
-    assert drafted.logprobs == ()
+    assert len(drafted.logprobs) == len(drafted.tokens)
 
 
 @given(TEXTS, st.lists(st.integers(1, 5)))
@@ -52,6 +52,15 @@ def test_a_repetition_is_copied_on():
     text = [1, 2, 3, 4, 5, 6, 7]
 
     assert draft([*text, 9, 1, 2], Plan(steps=3)).tokens == (3, 4, 5)
+
+
+def test_the_longer_a_text_agreed_the_likelier_its_copy_is():
+    """And what is copied on agrees longer still."""
+    text = list(range(1, 20))
+    after = [draft([*text, 99, *text[:length]], Plan(steps=4)).logprobs for length in (2, 3, 6, 12)]
+
+    assert after == sorted(after)
+    assert all(list(one) == sorted(one) and one[-1] < 0 for one in after)
 
 
 def test_the_latest_of_several_places_counts():
