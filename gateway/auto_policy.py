@@ -122,12 +122,12 @@ class AutoPolicy:
         # To be looked at is to be measured whole.
         if most == 1 or self._spell is None or self._spell.looks_around:
             return tree.trimmed(most)
-        drafter_id, costs = self._leading.drafter_id, self._experience.costs
+        drafter_id, round_us = self._leading.drafter_id, self._experience.round_us
         survival = self._leading.acceptance.survival(tree)
         expected, best, best_speed = 0.0, most, 0.0
         for rows in range(1, most + 1):
             expected += survival[rows - 1]
-            speed = expected / max(costs.round_us(plan, drafter_id, rows), 1.0)
+            speed = expected / max(round_us(plan, drafter_id, rows), 1.0)
             if speed > best_speed:
                 best, best_speed = rows, speed
         return tree.trimmed(best)
@@ -191,6 +191,8 @@ class AutoPolicy:
         if name is None or not self._experience.costs.knows_plain:
             return False
         plan = call.plan if call.plan in self._drafters.plans else self._drafters.plans[0]
+        if not call.is_trial and self._drafters.estimate(name, plan).gain <= 1:
+            return False  # what gained when fewer decoded
         self._begin_spell(name, plan, call.is_trial)
         return True
 

@@ -101,13 +101,15 @@ class Costs:
 
     def plain_us(self, num_sessions: int) -> float:
         """Return the time of a plain step that so many sessions share at least."""
-        return self.plain_other.value + self.verify.at(max(self.sharing, num_sessions))
+        return self.plain_other.value + self._verify_us(1, num_sessions)
 
-    def round_us(self, plan: Plan, drafter_id: str, rows: float) -> float:
-        """Return the time of a round in which every session verifies so many rows."""
+    def round_us(self, plan: Plan, drafter_id: str, rows: float, num_sessions: int) -> float:
+        """Return the time of a round that so many sessions share at least, each with such rows."""
         draft_us = self.draft[drafter_id].of(plan)
-        verify_us = self.verify.at(rows * self.sharing)
-        return self._other_us(drafter_id) + draft_us + verify_us
+        return self._other_us(drafter_id) + draft_us + self._verify_us(rows, num_sessions)
+
+    def _verify_us(self, rows: float, num_sessions: int) -> float:
+        return self.verify.at(rows * max(self.sharing, num_sessions))
 
     def _other_us(self, drafter_id: str) -> float:
         """Return what else a round takes; for a drafter that never led, what it takes others."""

@@ -110,6 +110,10 @@ class Experience:
         """Return the time of a plain step under the load of now."""
         return self.costs.plain_us(self.num_sessions)
 
+    def round_us(self, plan: Plan, drafter_id: str, rows: float) -> float:
+        """Return the time of a round of so many rows a session under the load of now."""
+        return self.costs.round_us(plan, drafter_id, rows, self.num_sessions)
+
     def gain_together(self, gain_us: float) -> None:
         """A session gained so much in a step, or lost it, since those who draft have begun."""
         self.calls.gain(gain_us, self.plain_us, self.num_sessions)
@@ -121,7 +125,7 @@ class Experience:
         """
         kept = self.kept(drafter_id, plan)
         usual, usual_error = self.acceptance[drafter_id].expected(plan)
-        speed = self.plain_us / self.costs.round_us(plan, drafter_id, kept.rows_of(plan))
+        speed = self.plain_us / self.round_us(plan, drafter_id, kept.rows_of(plan))
         right = usual * factor.mean
         error = caution * math.hypot(usual_error * factor.mean, usual * factor.error)
         least, most = max(right - error, 0.0), min(right + error, plan.steps)

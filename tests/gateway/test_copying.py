@@ -29,8 +29,8 @@ def experienced():
     return experience
 
 
-def plain_tokens_before_drafts(experience, prompt, answer):
-    """Tokens of an answer that were decoded plainly before prompt lookup led."""
+def played_to_drafts(experience, prompt, answer):
+    """The rounds of an answer, up to where prompt lookup leads, or to its end."""
     policy = policy_for(Wish("auto", NO_LIMIT), experience, "")
     rounds = Rounds(prompt, policy, vocab_size=10_000, max_new_tokens=len(answer), deadline_s=0.05)
     now = 1.0
@@ -41,7 +41,12 @@ def plain_tokens_before_drafts(experience, prompt, answer):
         verdict = Verdict(rounds.committed_len, (), (token,), (0.0,), timings=STEP)
         rounds.on_verdict(verdict, now)
         rounds.decide()
-    return rounds.committed_len - len(prompt)
+    return rounds
+
+
+def plain_tokens_before_drafts(experience, prompt, answer):
+    """Tokens of an answer that were decoded plainly before prompt lookup led."""
+    return played_to_drafts(experience, prompt, answer).committed_len - len(prompt)
 
 
 def words(seed, count, first=0):
@@ -55,6 +60,13 @@ def test_a_copy_is_found_within_ten_tokens():
     own = words(2, 10, first=4000)
     plain = plain_tokens_before_drafts(experienced(), prompt, own + prompt[10:])
     assert len(own) < plain <= len(own) + 10
+
+
+def test_what_scouts_found_is_used_two_tokens_later():
+    """The target stops where it is, but for what may be under way: nobody has to join."""
+    prompt = words(1, PROMPT_LEN)
+    rounds = played_to_drafts(experienced(), prompt, words(2, 10, first=4000) + prompt[10:])
+    assert rounds.run_until == rounds.committed_len + 2
 
 
 def test_text_that_copies_nothing_is_left_alone():
