@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tests.kernels.gpu.proofs.barriers import races
 from tests.kernels.gpu.proofs.binary import Binary
 from tests.kernels.gpu.proofs.fake_driver import SHARED_LIMIT, fake_driver
 
@@ -27,6 +28,8 @@ class Needs:
     wide_loads: bool = True
     """16 bytes a thread, wherever rows are read."""
     async_copies: bool = False
+    waits: bool = False
+    """Barriers, wherever one thread may hold what another one wrote."""
 
 
 @dataclass(frozen=True)
@@ -75,5 +78,6 @@ def faults(binary: Binary, needs: Needs) -> list[str]:
         "no tensor cores": needs.tensor_cores and not binary.tensor_cores,
         "no loads of 16 bytes": needs.wide_loads and not binary.wide_loads,
         "no asynchronous copies": needs.async_copies and not binary.async_copies,
+        "tensors that no barrier guards": needs.waits and races(binary.ptx),
     }
     return [fault for fault, is_there in found.items() if is_there]

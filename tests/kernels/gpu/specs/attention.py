@@ -59,7 +59,7 @@ _PLANNED = {
     "_find_tails": Needs(wide_loads=False),
     "_add_parts": Needs(wide_loads=False),
 }
-_ATTEND = Needs(tensor_cores=True)
+_ATTEND = Needs(tensor_cores=True, waits=True)
 SIZES = (1, 2, 3, 16, 33, 64)
 SPECS = [
     CompileSpec(

@@ -136,7 +136,7 @@ def _last_states() -> Step:
 
 _CANDIDATES = {
     "_scores_kernel": Needs(),
-    "_limits_kernel": Needs(),
+    "_limits_kernel": Needs(waits=True),
     "_candidates_kernel": Needs(),
 }
 _GROWTH = {"_grow": NARROW, "_draft_trees": NARROW}

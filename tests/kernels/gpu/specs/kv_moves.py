@@ -27,7 +27,7 @@ def _spec(name: str, layers: int, kv_heads: int, head_dim: int, most_nodes: int)
     def prepare() -> Step:
         return _move_accepted(layers, kv_heads, head_dim, most_nodes)
 
-    return CompileSpec(name, prepare, {"_move_accepted": Needs()}, range(1, SESSIONS + 1))
+    return CompileSpec(name, prepare, {"_move_accepted": Needs(waits=True)}, range(1, SESSIONS + 1))
 
 
 SPECS = [

@@ -84,7 +84,7 @@ def _noise() -> Step:
 
 _SAMPLER = {
     "_blocks_kernel": Needs(),
-    "_limits_kernel": Needs(),
+    "_limits_kernel": Needs(waits=True),
     "_race_kernel": Needs(),
     "_merge_kernel": NARROW,
 }
