@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.gpu.tree_shaping import SEEN, SUPPRESSED
-from protos.messages import MAX_TOKEN_ENTRIES, SamplingParams
+from protos.messages import MAX_TOKEN_ENTRIES, MAX_TREE_NODES, SamplingParams
 from target_service.session import Rows, Session
 
 Entries = npt.NDArray[np.int32]
@@ -19,8 +19,12 @@ MOST_EXTRA_ENTRIES = 2 * MAX_TOKEN_ENTRIES
 
 
 def early_depth(session: Session) -> int:
-    """Return how deep a node must lie for stop tokens not to be suppressed."""
-    return max(0, session.sampling.min_new_tokens - session.num_new_tokens)
+    """Return how deep a node must lie for stop tokens not to be suppressed.
+
+    No node is as deep as a tree has nodes: what is more is told as that, which 32 bits hold.
+    """
+    left = session.sampling.min_new_tokens - session.num_new_tokens
+    return min(max(0, left), MAX_TREE_NODES)
 
 
 def entries_of(rows: Rows) -> Entries:

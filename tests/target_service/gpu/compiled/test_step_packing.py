@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +99,17 @@ def test_a_batch_is_described():
     assert inputs.seeds_M[3].item() % 2**64 == SAMPLINGS["nucleus"].seed
     assert inputs.log_min_ps_M[:4].tolist()[:3] == [-np.inf] * 3
     assert inputs.log_min_ps_M[3] == torch.tensor(SAMPLINGS["nucleus"].min_p).log()
+
+
+@pytest.mark.parametrize(
+    ("min_new_tokens", "depth"), [(0, 0), (63, 63), (65, 64), (2**31, 64), (2**32 - 1, 64)]
+)
+def test_tokens_that_are_suppressed_for_long_are_so_at_every_node(min_new_tokens, depth):
+    """Also for longer than 32 bits with a sign count."""
+    sampling = SamplingParams(suppressed_token_ids=(5,), min_new_tokens=min_new_tokens)
+    rows = replace(Session("s", [7], sampling, 9, VOCAB).next_rows(1), pages=(0,))
+    inputs, _ = packed([rows])
+    assert inputs.early_depths_N.tolist() == [depth, 0, 0]
 
 
 def test_padding_sessions_have_no_rows():
