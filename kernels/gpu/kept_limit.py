@@ -47,7 +47,9 @@ class RowFilters(NamedTuple):
 @triton.jit
 @no_type_check
 def _masses_of(scaled, largest):
-    return (tl.exp(scaled - largest) * _UNITS).to(tl.int64)
+    # The largest weighs 1 where it is infinite, too: less itself it would be no number.
+    weights = tl.where(scaled == largest, 1.0, tl.exp(scaled - largest))
+    return (weights * _UNITS).to(tl.int64)
 
 
 @triton.jit
@@ -156,7 +158,9 @@ def _limit_of(
     blocks = tl.arange(0, PADDED)
     largest_B = tl.load(peaks + blocks, mask=blocks < BLOCKS, other=-float("inf"))
     peak = tl.div_rn(tl.max(largest_B, 0), temperature)
-    largest, limit = finite(peak), peak + log_min_p
+    largest = finite(peak)
+    # Without min_p there is no limit yet: +inf less infinity would be no number.
+    limit = tl.where(log_min_p > -float("inf"), peak + log_min_p, -float("inf"))
     some_k = (top_k > 0) & (top_k < vocab_size)
     if some_k:
         reached = tl.div_rn(_top_k_bound(peaks, largest_B, top_k, BLOCKS), temperature)

@@ -165,6 +165,26 @@ def test_rows_choose_by_shaped_logits_and_tell_of_the_others():
     assert not torch.equal(chosen.tokens_R, choose(logits_RV, FILTERS, draw).tokens_R)
 
 
+def test_a_logit_that_a_penalty_made_infinite_is_chosen_as_the_reference_does():
+    """Under every filter; of several the first one, in whatever block they are."""
+    rows = len(FILTERS)
+    logits_RV, draw, tokens_RP = torch.randn(rows, 1500), draw_of(rows), torch.tensor([[1100, 7]])
+    logits_RV[:, 7], logits_RV[:, 1100] = 6.0, 5.0
+    seen_RP, zeros_RP = torch.ones(rows, 2, dtype=torch.bool), torch.zeros(rows, 2)
+    tokens_RP, counts_RP = tokens_RP.int().repeat(rows, 1), zeros_RP.int()
+    lengths_R = torch.tensor([1, 2])[torch.arange(rows) % 2].int()
+    none_R, repetitions_R = torch.zeros(rows), torch.full((rows,), 1e-38)
+    by = shaped(
+        logits_RV,
+        Shaping(lengths_R, tokens_RP, counts_RP, seen_RP, zeros_RP, none_R, none_R, repetitions_R),
+    )
+    assert by.logits_RV.isinf().sum(-1).tolist() == lengths_R.tolist()
+    chosen = choose(logits_RV, FILTERS, draw, by)
+    assert chosen.tokens_R.tolist() == [1100 if length == 1 else 7 for length in lengths_R]
+    assert torch.equal(chosen.tokens_R, reference_tokens(by.logits_RV, FILTERS, draw))
+    assert_logprobs_are_near(chosen, logits_RV)
+
+
 def test_programs_neither_meet_nor_stray():
     """Rows that lie apart, as those of a wider buffer do."""
     filters, draw = FILTERS[4:8], draw_of(4)

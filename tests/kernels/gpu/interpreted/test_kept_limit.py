@@ -117,6 +117,19 @@ def test_what_is_too_far_to_be_kept_counts_as_mass():
     check_row(logits_V, one, limits_of(logits_V[None], [one])[0])
 
 
+def test_where_the_largest_are_infinite_the_limit_keeps_what_the_reference_does():
+    """Nothing finite weighs anything beside them, but top_k counts it."""
+    logits_RV = peaked_and_flat(len(FILTERS), 1500)
+    logits_RV[:, [7, 1100]] = torch.inf
+    logits_RV[:, 8] = 1.0
+    for logits_V, one, limit in zip(logits_RV, FILTERS, limits_of(logits_RV, FILTERS), strict=True):
+        if one in (Filters(0.0), Filters(1.0)):
+            assert limit.isnan()
+        else:
+            kept_V = filtered_logits(logits_V[None], one)[0] > -torch.inf
+            assert torch.equal(logits_V / one.temperature >= limit, kept_V)
+
+
 def test_programs_neither_meet_nor_stray():
     logits_RV = peaked_and_flat(2, 2500)
     limits_R = limits_of(logits_RV, FILTERS[5:7], launch_guarded)
