@@ -144,6 +144,23 @@ def test_a_plan_has_an_item_for_every_tile():
         new_plan(shape, 9, 3, torch.device("cpu"))
 
 
+def items_of(plan):
+    """How many were handed out."""
+    return int(plan.buffers.first_item_N1[-1])
+
+
+@pytest.mark.parametrize("lens", [(300, 133, 400), (500, 70, 70, 300), (130, 130, 600)], ids=str)
+def test_no_more_items_are_handed_out_than_there_is_memory_for(lens):
+    """With any number of them: a long session leaves one to every tile that comes after it."""
+    of = model(2, 1, 16, max(lens), torch.float32)
+    batch = lay_out(of, [chain(range(n), 9 if n == 133 else 1) for n in lens])
+    most_tiles = plan_of(batch).shape.most_tiles(len(batch.q_RAD))
+    wanted = items_of(plan_of(batch))
+    handed_out = [items_of(plan_of(batch, items=items)) for items in range(most_tiles, wanted + 1)]
+    assert handed_out[0] < handed_out[-1] == wanted
+    assert all(handed <= items for items, handed in enumerate(handed_out, most_tiles))
+
+
 @pytest.mark.parametrize(
     ("group", "tile_heads", "tile_rows", "tiles"),
     [(1, 1, 16, 1), (5, 5, 3, 1), (16, 16, 1, 1), (22, 11, 1, 2), (100, 15, 1, 7)],
