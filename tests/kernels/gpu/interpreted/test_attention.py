@@ -4,6 +4,7 @@ Memory that nobody may see is NaN, and so is what the plan's buffers held.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from tests.kernels.gpu.attention_batch import (
     plan_of,
     random_parents,
 )
-from tests.kernels.gpu.proofs.memory_guard import launch_guarded
+from tests.kernels.gpu.proofs.memory_guard import launch_guarded, memory_guard
 from tests.kernels.gpu.proofs.tensor_core_products import tensor_core_products
 
 BFLOAT16 = torch.bfloat16
@@ -142,6 +143,30 @@ def test_a_plan_has_an_item_for_every_tile():
     assert shape.most_tiles(9) == (9 + 3 * 3) // 4
     with pytest.raises(ValueError, match="4 tiles of rows do not fit into 3 items"):
         new_plan(shape, 9, 3, torch.device("cpu"))
+
+
+def at_the_end(batch):
+    """The batch in the last pages of a memory that is otherwise untouched."""
+    held, *sizes = batch.keys.shape
+    count = 2**31 // batch.keys[0].numel() + held
+    memories = []
+    for part in (batch.keys, batch.values)[: 1 if batch.model.latent else 2]:
+        memories.append(part.new_empty(count, *sizes))
+        memories[-1][-held:] = part
+    rows = batch.rows._replace(pages_NX=batch.rows.pages_NX + (count - held))
+    return replace(batch, keys=memories[0], values=memories[-1], rows=rows)
+
+
+@pytest.mark.parametrize("name", ["5 heads a key", "more latent heads than lines"])
+def test_pages_beyond_what_32_bits_count_are_found(name):
+    """Those of a prefix, and those that a tree's own paths lead through."""
+    batch = lay_out(MODELS[name](), [grown(70, (-1, 0, 0, 1)), chain(range(150, 162), 12)])
+    far = at_the_end(batch)
+
+    with memory_guard():
+        out_RAV = attend(far)
+
+    assert torch.equal(out_RAV, attend(batch))
 
 
 def items_of(plan):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels import experts as reference
+from kernels.gpu import experts
 from kernels.gpu.expert_plan import ExpertPlan, max_tiles, plan_experts, plan_pieces
 from kernels.gpu.expert_scratch import new_scratch, parts_of, tile_for
 from kernels.gpu.expert_weights import stack_experts
@@ -21,7 +22,7 @@ from tests.kernels.gpu.interpreted.test_w4_linear import (
     layer_of,
     twice_the_layer,
 )
-from tests.kernels.gpu.proofs.memory_guard import as_bytes, launch_guarded
+from tests.kernels.gpu.proofs.memory_guard import as_bytes, launch_guarded, memory_guard
 
 ROUNDED = 2**-8
 
@@ -169,6 +170,37 @@ def test_programs_touch_only_what_is_theirs(new_layer):
         out_RH,
     )
     assert_near(out_RH, mixture.exact(x_RH, experts_RC, weights_RC))
+
+
+def at_the_end(weight, num):
+    """The one expert of a weight as the last of so many; the memory of all others is untouched."""
+    parts = [part.new_empty(num, *part.shape[1:]) for part in weight if torch.is_tensor(part)]
+    for part, last in zip(parts, weight, strict=False):
+        part[-1] = last[0]
+    return type(weight)(*parts, *weight[len(parts) :])
+
+
+def plan_one(experts_RC, num_experts, plan):
+    """The plan of one pair. To an interpreter a program an expert is not free."""
+    for part, value in zip(plan[:4], (0, experts_RC[0, 0], 0, 1), strict=True):
+        part.fill_(value)
+
+
+@pytest.mark.parametrize("new_layer", [any_layer, dense], ids=["int4", "bf16"])
+def test_an_expert_beyond_what_32_bits_count_is_found(new_layer, monkeypatch):
+    """As the last ones of a layer in bfloat16 of Kimi's widths."""
+    mixture, x_RH, ones_RC = (
+        Mixture(1, 512, 64, new_layer, new_layer),
+        normal(1, 512),
+        torch.ones(1, 1),
+    )
+    expected_RH = mixture(x_RH, torch.tensor([[0]], dtype=torch.int32), ones_RC)
+    last = 2**31 // max(weight[0].numel() for weight in mixture.weights)
+    mixture.weights = tuple(at_the_end(weight, last + 1) for weight in mixture.weights)
+    monkeypatch.setattr(experts, "plan_experts", plan_one)
+    with memory_guard():
+        y_RH = mixture(x_RH, torch.tensor([[last]], dtype=torch.int32), ones_RC)
+    assert torch.equal(y_RH, expected_RH)
 
 
 def dense_halves(outputs, order_G):
