@@ -8,6 +8,8 @@ import torch
 
 from draft_service import graphs
 from draft_service.drafters import Draft
+from draft_service.drafters.eagle3_gpu import drafter
+from draft_service.drafters.eagle3_gpu.step import Eagle3Step
 from draft_service.kv_pool import KvPoolFullError
 from protos.messages import Plan, SamplingParams
 from tests.draft_service.drafters.played_session import GREEDY
@@ -168,3 +170,23 @@ def test_a_full_cache_is_said(pair):
     with pytest.raises(KvPoolFullError):
         guest.followed[1].follower.reserve(64 * PAGES + 1)
     guest.leave()
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_bucket_that_is_captured_later_changes_nothing_of_other_sessions(
+    tmp_path, monkeypatch, clears
+):
+    """It is run first. With what lay in its inputs it would write to a page that is another's."""
+    monkeypatch.setattr(drafter, "capture_on", lambda *_, **__: lambda run: run)
+    if not clears:
+        monkeypatch.setattr(Eagle3Step, "clear", lambda _: None)
+    pair = Pair.load(write_drafter(tmp_path))
+    gone = pair.guest(GREEDY, seed=1, prompt_len=4)
+    pair.round([(gone, Plan(2))])
+    gone.leave()
+    heir = pair.guest(GREEDY, seed=2, prompt_len=24)
+    pair.extend([(heir, 23)])
+    pair.draft([])
+    pair.round([(pair.guest(GREEDY, seed=3, prompt_len=4), Plan(2))])
+    (drafts,) = pair.draft([(heir, Plan(2))])
+    assert (drafts.by_gpu.tokens == drafts.by_cpu.tokens) == clears
