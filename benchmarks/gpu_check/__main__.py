@@ -1,6 +1,7 @@
 """`python -m benchmarks.gpu_check [--json FILE]`: kernels and steps, right and how fast.
 
-Exit code 1 if one is wrong, 2 where there is no device.
+Exit code 1 if one is wrong, also if it ends in an error; 2 where there is no device, or no such
+directory.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,7 +27,8 @@ from benchmarks.gpu_check import (
     tree_cases,
 )
 from benchmarks.gpu_check.case import KIMI, Case, Sizes
-from benchmarks.gpu_check.drafters import drafters
+from benchmarks.gpu_check.drafters import CheckedDrafter, drafters
+from benchmarks.gpu_check.findings import Finding, Report, tried, until_one_fails
 from benchmarks.gpu_check.measuring import Clock
 from kernels.gpu.graphs import Capture
 
@@ -41,14 +43,14 @@ _KINDS = (
 )
 
 
-def all_cases(sizes: Sizes, device: torch.device) -> Iterator[Case]:
-    """Yield every case, made when it is wanted: together they would fill a device."""
+def all_cases(sizes: Sizes, device: torch.device) -> Iterator[tuple[str, Iterator[Case]]]:
+    """Yield kinds of cases, each made when it is wanted: together they would fill a device."""
     torch.manual_seed(0)
     for kind in _KINDS:
-        yield from kind.cases(sizes, device)
+        yield kind.__name__.rpartition(".")[2], kind.cases(sizes, device)
 
 
-def measured(case: Case, clock: Clock) -> dict[str, Any]:
+def measured(case: Case, clock: Clock) -> Finding:
     """Return what is to be told of a case."""
     excess, seconds = case.checked(), clock.seconds(case.launch)
     return {
@@ -61,20 +63,34 @@ def measured(case: Case, clock: Clock) -> dict[str, Any]:
     }
 
 
-def measured_steps(
+def of_kernels(device: torch.device, clock: Clock) -> Iterator[Finding]:
+    """Yield what is to be told of all cases."""
+    for kind, cases in all_cases(KIMI, device):
+        found = (tried(case.name, partial(measured, case, clock)) for case in cases)
+        yield from until_one_fails(kind, found)
+
+
+def of_steps(
     embedded_dir: Path | None, device: torch.device, capture: Capture
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Finding]:
     """Yield what is to be told of the steps of both services."""
     load = steps.StepLoad()
-    for made in steps.models(load, embedded_dir, device):
-        yield steps.measured(made, load, device, capture)
-    for checked in drafters(draft_steps.SLOTS, embedded_dir, device):
-        of_drafter = draft_steps.DraftSteps(checked, device)
-        for draft_load in draft_steps.LOADS:
-            yield of_drafter.measured(draft_load, capture)
+    for name, make in steps.models(load, embedded_dir, device):
+        yield tried(name, partial(steps.measured, make, load, device, capture))
+    for name, read in drafters(draft_steps.SLOTS, embedded_dir, device):
+        yield from until_one_fails(f"drafter of {name}", of_drafter(read, device, capture))
 
 
-def line_of(found: dict[str, Any]) -> str:
+def of_drafter(
+    read: Callable[[], CheckedDrafter], device: torch.device, capture: Capture
+) -> Iterator[Finding]:
+    """Yield what is to be told of the steps of one drafter."""
+    of_loads = draft_steps.DraftSteps(read(), device)
+    for load in draft_steps.LOADS:
+        yield tried(of_loads.name(load), partial(of_loads.measured, load, capture))
+
+
+def line_of(found: Finding) -> str:
     """Return a case as a line of a table."""
     said = "right" if found["right"] else "WRONG"
     return (
@@ -84,7 +100,7 @@ def line_of(found: dict[str, Any]) -> str:
     )
 
 
-def line_of_step(found: dict[str, Any]) -> str:
+def line_of_step(found: Finding) -> str:
     """Return a step as a line of a table."""
     said = "right" if found["right"] else "WRONG"
     return (
@@ -94,12 +110,22 @@ def line_of_step(found: dict[str, Any]) -> str:
     )
 
 
-def main(arguments: list[str]) -> int:
-    """Check and measure; return the exit code."""
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """Return the options. What they name is looked at now: the check takes minutes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write all figures here")
+    parser.add_argument("--json", type=Path, help="write all figures here, after every case")
     parser.add_argument("--embedded", type=Path, help="where the embedded model was fetched to")
     options = parser.parse_args(arguments)
+    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
+        parser.error(f"--json {options.json} is no file in a directory that is there")
+    if options.embedded is not None and not (options.embedded / "config.json").is_file():
+        parser.error(f"--embedded {options.embedded} holds no model: there is no config.json")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Check and measure; return the exit code."""
+    options = parsed(arguments)
     if not torch.cuda.is_available():
         print("no GPU: torch finds no CUDA device; nothing was checked", file=sys.stderr)
         return 2
@@ -111,18 +137,12 @@ def main(arguments: list[str]) -> int:
         "copy_gb_per_s": clock.bytes_per_s / 1e9,
     }
     print(json.dumps(about))
-    found = []
-    for case in all_cases(KIMI, device):
-        found.append(measured(case, clock))
-        print(line_of(found[-1]), flush=True)
-    of_steps = []
-    for step in measured_steps(options.embedded, device, clock.capture):
-        of_steps.append(step)
-        print(line_of_step(step), flush=True)
-    if options.json is not None:
-        report = about | {"kernels": found, "steps": of_steps}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    return 0 if all(one["right"] for one in (*found, *of_steps)) else 1
+    report = Report(about, options.json)
+    for found in of_kernels(device, clock):
+        report.add("kernels", found, line_of)
+    for found in of_steps(options.embedded, device, clock.capture):
+        report.add("steps", found, line_of_step)
+    return 0 if report.is_right else 1
 
 
 if __name__ == "__main__":

@@ -42,6 +42,10 @@ class DraftSteps:
             self.weights = GpuWeights.of(tensors, self.facts.max_context_len)
         self.judge = Judge(checked)
 
+    def name(self, load: DraftLoad) -> str:
+        """Return what is checked."""
+        return f"drafter of {self.checked.name}, {load}"
+
     def measured(self, load: DraftLoad, capture: Capture) -> dict[str, Any]:
         """Return how long a round takes both ways, what it launches, and whether it is right."""
         sessions, counting = play_sessions(self.checked.config, load), CountingCapture(capture)
@@ -50,7 +54,7 @@ class DraftSteps:
         taken = counting.take()
         weights = self.checked.bytes_read(load.plan.steps)
         return {
-            "name": f"drafter of {self.checked.name}, {load}",
+            "name": self.name(load),
             "launched_ms": launched.seconds * 1000,
             "replayed_ms": replayed.seconds * 1000,
             "launches": taken.kernels,

@@ -5,8 +5,9 @@ Legend: N drafter's vocabulary, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,13 +124,15 @@ def _norm(width: int, device: torch.device) -> torch.Tensor:
 
 def drafters(
     slots: int, embedded_dir: Path | None, device: torch.device
-) -> Iterator[CheckedDrafter]:
-    """Yield every drafter, read when it is wanted; the shipped one needs the embedded model."""
-    if embedded_dir is None:
-        yield EMBEDDED_DRAFTER.made_up(slots, device)
-    else:
-        yield shipped(embedded_dir, slots)
-    yield KIMI_DRAFTER.made_up(slots, device)
+) -> list[tuple[str, Callable[[], CheckedDrafter]]]:
+    """Return every drafter by its name, to be read when it is wanted.
+
+    The shipped one needs the embedded model.
+    """
+    first = EMBEDDED_DRAFTER.name, partial(EMBEDDED_DRAFTER.made_up, slots, device)
+    if embedded_dir is not None:
+        first = f"the shipped {_SHIPPED}", partial(shipped, embedded_dir, slots)
+    return [first, (KIMI_DRAFTER.name, partial(KIMI_DRAFTER.made_up, slots, device))]
 
 
 def shipped(embedded_dir: Path, slots: int) -> CheckedDrafter:

@@ -41,6 +41,7 @@ _HEADS, _CHOICES = 8, 8
 _LATENT = LatentSizes(query_rank=1536, latent=512, rotated=64, unrotated=128, value=128)
 _IGNORED = ("lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.\w+_proj.*")
 _ALLOWED = 1.5
+NAME = "two layers of an eighth of Kimi-K2.5"
 
 
 def pair_config(sizes: Sizes, slots: int) -> DeepseekConfig:
@@ -74,9 +75,7 @@ def made_up(sizes: Sizes, slots: int, rows: int, device: torch.device) -> MadeUp
     config = pair_config(sizes, slots)
     checkpoint = _Checkpoint.of(config, device)
     model = checkpoint.model(config, slots, torch.bfloat16)
-    return MadeUp(
-        "two layers of an eighth of Kimi-K2.5", model, checkpoint.bytes_read(config, rows)
-    )
+    return MadeUp(NAME, model, checkpoint.bytes_read(config, rows))
 
 
 class _Checkpoint(NamedTuple):

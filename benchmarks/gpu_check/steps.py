@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,18 @@ _EMBEDDED = LlamaShape("SmolLM2-135M's widths", 576, 1536, 30, 9, 3, 64, 49152)
 _LLAMA_70B = LlamaShape("two layers of Llama-70B", 8192, 28672, 2, 64, 8, 128, 128256)
 
 
-def models(load: StepLoad, embedded_dir: Path | None, device: torch.device) -> Iterator[MadeUp]:
-    """Yield every model, made when it is wanted."""
-    if embedded_dir is None:
-        yield _EMBEDDED.made_up(load.slots, device)
-    else:
-        yield fetched(embedded_dir, load.slots)
-    yield _LLAMA_70B.made_up(load.slots, device)
-    yield kimi_pair.made_up(KIMI, load.slots, load.rows, device)
+def models(
+    load: StepLoad, embedded_dir: Path | None, device: torch.device
+) -> list[tuple[str, Callable[[], MadeUp]]]:
+    """Return every model by its name, to be made when it is wanted."""
+    first = _EMBEDDED.name, partial(_EMBEDDED.made_up, load.slots, device)
+    if embedded_dir is not None:
+        first = embedded_dir.name, partial(fetched, embedded_dir, load.slots)
+    return [
+        first,
+        (_LLAMA_70B.name, partial(_LLAMA_70B.made_up, load.slots, device)),
+        (kimi_pair.NAME, partial(kimi_pair.made_up, KIMI, load.slots, load.rows, device)),
+    ]
 
 
 def fetched(model_dir: Path, slots: int) -> MadeUp:
@@ -73,9 +78,10 @@ def fetched(model_dir: Path, slots: int) -> MadeUp:
 
 
 def measured(
-    made: MadeUp, load: StepLoad, device: torch.device, capture: Capture
+    make: Callable[[], MadeUp], load: StepLoad, device: torch.device, capture: Capture
 ) -> dict[str, Any]:
     """Return how long a step takes both ways, what it launches, and whether both are the same."""
+    made = make()
     counting = CountingCapture(capture)
     taken, found = {}, []
     for name, how in (("launched", None), ("replayed", counting)):

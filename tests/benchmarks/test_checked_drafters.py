@@ -38,7 +38,9 @@ def test_the_shipped_drafter_has_the_sizes_that_are_made_up_in_its_place(embedde
 
 
 def test_the_shipped_drafter_is_checked_where_its_target_was_fetched(embedded_dir):
-    checked = next(drafters(LOAD.slots, embedded_dir, CPU))
+    (name, read), *_ = drafters(LOAD.slots, embedded_dir, CPU)
+    checked = read()
+    assert checked.name == name
     sessions, judge = play_sessions(checked.config, LOAD), Judge(checked)
     alike, _, missed = judge.judge(sessions, judge.drafts(sessions, LOAD), LOAD)
     assert alike == LOAD.sessions

@@ -16,7 +16,7 @@ from protos.messages import Verdict
 from tests.kernels.gpu.proofs.recorded_step import recorded
 
 CPU = torch.device("cpu")
-CASES = list(all_cases(SMALL, CPU))
+CASES = [case for _, cases in all_cases(SMALL, CPU) for case in cases]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -39,7 +39,7 @@ def test_a_step_is_the_same_launched_and_replayed(monkeypatch, made_up, context)
     """Experts take an interpreter long: they have no context to compute."""
     load = StepLoad(sessions=1, context=context, drafts=1)
     monkeypatch.setattr(steps, "_REPEATS", 1)
-    measured = steps.measured(made_up(load), load, CPU, recorded)
+    measured = steps.measured(lambda: made_up(load), load, CPU, recorded)
     assert measured["right"]
     assert measured["graphs"] == 1 < measured["launches"]
 
