@@ -35,6 +35,16 @@ PAGED_TILINGS = {
     12: Tiling(lines=32, warps=8, stages=2, programs=188),
 }
 """By major compute capability: H100 and H200, B200, RTX PRO 6000."""
+_LEAST_HEAD, _LARGEST_HEAD = 16, 256
+"""The inputs of the smallest product, and what shared memory has room for on every chip."""
+
+
+def check_head_dim(head_dim: int) -> None:
+    """Raise ValueError for a head size that tiles cannot have."""
+    if not _LEAST_HEAD <= head_dim <= _LARGEST_HEAD:
+        raise ValueError(
+            f"head_dim is {head_dim}, kernels for GPUs take {_LEAST_HEAD} to {_LARGEST_HEAD}"
+        )
 
 
 def paged_attention(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 
 from kernels.decoder import Angles, DecoderLayer
+from kernels.gpu.paged_attention import check_head_dim
 from kernels.linear import DenseLinear, Linear
 
 Gather = Callable[[torch.Tensor], torch.Tensor]
@@ -117,9 +118,10 @@ class Stack:
     ) -> Stack:
         """Take layers of kernels/decoder.py, to `device` one after the other, or where they are.
 
-        Raises ValueError if they are not dense bfloat16.
+        Raises ValueError if they are not dense bfloat16, or for heads that attention cannot have.
         """
         first = layers[0]
+        check_head_dim(first.head_dim)
         device = device or first.post_norm_H.device
         weights = tuple(LayerWeights.of(layer).to(device) for layer in layers)
         angles = (angles[0].to(device), angles[1].to(device))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from draft_service.drafters.eagle3_config import Eagle3Config
 from draft_service.weights import open_drafter, read_config
-from kernels.gpu.paged_attention import PAGED_TILINGS
+from kernels.gpu.paged_attention import PAGED_TILINGS, check_head_dim
 from kernels.gpu.runtime import check_runnable, tiling_of
-
-# Inputs of the smallest product of tensor cores.
-_LEAST_HEAD = 16
 
 
 class UnfitForGpuError(ValueError):
@@ -28,12 +27,18 @@ def check_fit(drafter_dir: Path, device: torch.device) -> None:
     dtype = open_drafter(drafter_dir)["fc.weight"].dtype
     if config.latent is not None:
         raise UnfitForGpuError("drafters with latent attention (MLA) do not run on a GPU yet")
-    if config.head_dim < _LEAST_HEAD:
-        raise UnfitForGpuError(f"head_dim is {config.head_dim}, a GPU runs {_LEAST_HEAD} or more")
+    with _unfit():
+        check_head_dim(config.head_dim)
     if dtype != torch.bfloat16:
         raise UnfitForGpuError(f"fc.weight has dtype {dtype}, a GPU runs torch.bfloat16 only")
     check_runnable(device)
-    try:
+    with _unfit():
         tiling_of(PAGED_TILINGS, device)
+
+
+@contextmanager
+def _unfit() -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
         raise UnfitForGpuError(str(error)) from None

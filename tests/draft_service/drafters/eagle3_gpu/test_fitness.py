@@ -24,6 +24,7 @@ UNFIT = {
     "latent attention": ("latent attention", LATENT | {"dtype": torch.bfloat16}),
     "float32": ("fc.weight has dtype torch.float32", {"head_dim": 16}),
     "small heads": ("head_dim is 8", {"dtype": torch.bfloat16}),
+    "large heads": ("head_dim is 288", {"dtype": torch.bfloat16, "head_dim": 288}),
 }
 every_unfit_one = pytest.mark.parametrize(("reason", "config"), UNFIT.values(), ids=UNFIT)
 

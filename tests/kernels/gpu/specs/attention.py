@@ -14,7 +14,7 @@ ROWS, SESSIONS, PAGES, ITEMS = 64, 16, 512, 1024
 LAYER = 3
 
 
-def _paged(heads: int, kv_heads: int, dim: int) -> Step:
+def paged_step(heads: int, kv_heads: int, dim: int) -> Step:
     tiling = _of_chip(PAGED_TILINGS)
     shape = AttentionShape(tiling, heads, kv_heads, dim, dim, 61, SESSIONS, PAGES)
     plan, rows = new_plan(shape, ROWS, ITEMS, torch.device("cpu")), _rows()
@@ -64,7 +64,7 @@ SIZES = (1, 2, 3, 16, 33, 64)
 SPECS = [
     CompileSpec(
         f"attention of {heads} heads of {dim} on {kv_heads}",
-        lambda heads=heads, kv_heads=kv_heads, dim=dim: _paged(heads, kv_heads, dim),
+        lambda heads=heads, kv_heads=kv_heads, dim=dim: paged_step(heads, kv_heads, dim),
         {**_PLANNED, "_attend": _ATTEND},
         SIZES,
     )

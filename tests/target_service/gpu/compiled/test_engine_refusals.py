@@ -12,9 +12,10 @@ from target_service.config import TargetConfig
 from target_service.device_engine import DeviceEngine, Load, new_memory
 from target_service.device_steps import Place
 from target_service.weights import read_config
-from tests.target_service.gpu.tiny_steps import CPU, TAPS
+from tests.target_service.gpu.tiny_steps import CPU, KINDS, TAPS
 from tests.target_service.played_session import load_model
 from tests.tiny_deepseek import quantized, write_checkpoint
+from tests.tiny_llama import write_tiny_llama
 
 LOAD = Load(rows=4, sessions=1, session_slots=64)
 
@@ -34,6 +35,16 @@ def test_a_device_that_is_not_there(models):
 def test_weights_of_another_dtype(directories):
     model = load_model(directories["llama"], torch.float32)
     with pytest.raises(ValueError, match=r"bfloat16 weights, not torch\.float32"):
+        new_memory(model, TAPS, 1, LOAD, CPU)
+
+
+@pytest.mark.parametrize("head_dim", [8, 288])
+def test_heads_that_attention_has_no_tiles_for(tmp_path, head_dim):
+    sizes = KINDS["llama"] | {"layers": 1, "head_dim": head_dim}
+    model = load_model(write_tiny_llama(tmp_path, **sizes))
+    with pytest.raises(
+        ValueError, match=f"head_dim is {head_dim}, kernels for GPUs take 16 to 256"
+    ):
         new_memory(model, TAPS, 1, LOAD, CPU)
 
 
