@@ -7,7 +7,7 @@
           ──every few rounds────▶ another drafter or plan clearly better? change to it
           ──more rarely─────────▶ measure plain decoding, a larger plan and the smallest one
 
-Who begins calls all other sessions, and they begin, too (calls.py).
+Who begins calls all other sessions, and they begin, too, where it may pay (calls.py).
 
 Now and then those drafters that cost little scout: what they draft is compared with the text and
 never verified. So each session finds the drafter that suits it.

@@ -27,7 +27,7 @@ constexpr int panel_rows(Format format) { return kPanelRows / parts(format); }
 int8_t input_offset();
 
 // Rows of one panel as products read them: bf16, or int8 with a scale a row. They begin `stride` bytes
-// apart and are zero from the last input to the end of the last tile.
+// apart, and bytes from the last input to the end of the last tile are zero: weights there are, too.
 struct Activations {
   const std::byte* data;
   int64_t stride;
