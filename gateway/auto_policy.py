@@ -98,7 +98,7 @@ class AutoPolicy:
     def _leading(self) -> Lessons:
         return self._drafters[self._lead]
 
-    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int = FOR_GOOD) -> int:
+    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int) -> int:
         """Decide a little before a plain stretch ends, and before every round."""
         if not self._drafters.plans:
             return 0 if plain_left else FOR_GOOD

@@ -58,7 +58,7 @@ class Policy(Protocol):
     def patience_s(self, longest_s: float) -> float:
         """Return how long a round may wait for a draft, at most `longest_s`."""
 
-    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int = FOR_GOOD) -> int:
+    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int) -> int:
         """Return how many plain tokens are to follow those that are left; 0 for none.
 
         Below 0: so many fewer of those that are left, but not all of them. The answer has at most
@@ -105,7 +105,7 @@ class FixedPolicy:
     def patience_s(self, longest_s: float) -> float:
         return longest_s
 
-    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int = FOR_GOOD) -> int:
+    def more_plain(self, plain_left: int, *, drafter_open: bool, remaining: int) -> int:
         del drafter_open, remaining
         return 0 if self.wants_drafter or plain_left else FOR_GOOD
 

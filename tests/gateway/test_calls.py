@@ -144,18 +144,18 @@ class TestSessions:
 
     def test_who_decodes_plainly_stops_soon_and_joins(self, experience, policies):
         """Not at once: its drafter needs time, and what the target has begun is not taken back."""
-        assert policies[0].more_plain(0, drafter_open=False) == 0
+        assert policies[0].more_plain(0, drafter_open=False, remaining=FOR_GOOD) == 0
         left = 100
-        more = policies[1].more_plain(left, drafter_open=False)
+        more = policies[1].more_plain(left, drafter_open=False, remaining=FOR_GOOD)
         assert 0 < left + more < 16
         assert policies[1].wants_drafter
         assert policies[1].plan(0) == policies[0].plan(0)
-        assert policies[2].more_plain(3, drafter_open=False) == 0
+        assert policies[2].more_plain(3, drafter_open=False, remaining=FOR_GOOD) == 0
         assert policies[2].wants_drafter
         assert experience.speculating == 3
 
     def test_plain_steps_beside_rounds_are_no_measure_of_plain_decoding(self, experience, policies):
-        policies[0].more_plain(0, drafter_open=False)
+        policies[0].more_plain(0, drafter_open=False, remaining=FOR_GOOD)
         assert not experience.all_decode_plainly
         for policy in policies:
             policy.end()
@@ -165,18 +165,18 @@ class TestSessions:
 
     def test_a_trial_that_nobody_joins_may_lose_little(self, experience, policies):
         """Beside an open call with another drafter: 1.5 plain steps, as if it were alone."""
-        policies[0].more_plain(0, drafter_open=False)
+        policies[0].more_plain(0, drafter_open=False, remaining=FOR_GOOD)
         named = policy_for(Wish("auto", NO_LIMIT), experience, "another")
         experience.trying = 0
-        named.more_plain(0, drafter_open=False)
+        named.more_plain(0, drafter_open=False, remaining=FOR_GOOD)
         assert named.wants_drafter
         assert not named._membership.is_on
         assert named._spell.loss_allowed == TRIAL_LOSS
 
     def test_a_session_that_may_not_draft_hears_nothing(self, experience, policies):
-        policies[0].more_plain(0, drafter_open=False)
+        policies[0].more_plain(0, drafter_open=False, remaining=FOR_GOOD)
         off = policy_for(Wish("off", NO_DRAFTS), experience, "")
         named = policy_for(Wish("auto", NO_LIMIT), experience, "another")
-        assert off.more_plain(0, drafter_open=False) == FOR_GOOD
-        assert named.more_plain(100, drafter_open=False) == 0
+        assert off.more_plain(0, drafter_open=False, remaining=FOR_GOOD) == FOR_GOOD
+        assert named.more_plain(100, drafter_open=False, remaining=FOR_GOOD) == 0
         assert not named.wants_drafter

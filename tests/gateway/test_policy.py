@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auto_policy import AutoPolicy
+from gateway.auto_policy import FOR_GOOD, AutoPolicy
 from gateway.experience import Experience
 from gateway.plans import CHAINS, NO_DRAFTS, NO_LIMIT, TREES, covers
 from gateway.policy import FixedPolicy, Wish, policy_for
@@ -273,5 +273,5 @@ def test_plain_decoding_asks_nobody():
     policy = policy_for(Wish("off", NO_DRAFTS), Experience(), "")
 
     assert not policy.wants_drafter
-    assert policy.more_plain(0, drafter_open=False) > 1_000_000
+    assert policy.more_plain(0, drafter_open=False, remaining=FOR_GOOD) > 1_000_000
     assert policy.plan(0) == NO_DRAFTS
